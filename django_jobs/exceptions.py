@@ -1,0 +1,112 @@
+"""Decide: the error tree, and the words a performer may raise. No database, no settings.
+
+Exception
+├── JobsError                   everything this package raises to its callers
+│   ├── UnencodableValue        (TypeError) an argument or result that can't be stored, with its path
+│   ├── ArgumentsTooLarge       (ValueError) more than MAX_ARGS_BYTES
+│   ├── UndecodableValue        (ValueError) stored text that doesn't give a value back
+│   ├── UnknownPerformer        (LookupError) no performer has that name
+│   └── VerbRefused             a verb by hand that doesn't fit the job's state
+│       ├── JobGone             no such row any more
+│       ├── JobRunning          its body runs, or may still be running ("stopping")
+│       └── JobFinished         it has succeeded, failed or been cancelled already
+└── ControlWord                 what a performer may raise, or return, to say how the run ends
+    ├── Retry                   again after the backoff, or `after`
+    ├── Snooze                  not now; the attempt isn't counted
+    ├── Cancel                  no longer needed
+    └── GiveUp                  failed, no further attempts
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django_jobs import durations
+
+
+class JobsError(Exception):
+    """The root of the errors that this package raises to its callers."""
+
+
+class UnencodableValue(JobsError, TypeError):
+    """A value that can't be stored as an argument or result; `path` says where in it."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+class ArgumentsTooLarge(JobsError, ValueError):
+    """Encoded arguments above the limit."""
+
+
+class UndecodableValue(JobsError, ValueError):
+    """Stored text that doesn't give a value back; `path` says where in it."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+class UnknownPerformer(JobsError, LookupError):
+    """No performer has that name or alias in this process."""
+
+
+class VerbRefused(JobsError):
+    """A verb by hand that doesn't fit the state the job is in; nothing was changed."""
+
+    def __init__(self, message: str, *, job_id: int) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class JobGone(VerbRefused):
+    """The row is no longer there: pruned, deleted, or never committed."""
+
+
+class JobRunning(VerbRefused):
+    """The job's body runs, or may still be running."""
+
+
+class JobFinished(VerbRefused):
+    """The job has come to its end already."""
+
+
+class ControlWord(Exception):
+    """The root of what a performer may raise, or return, to say how the run ends."""
+
+
+class Retry(ControlWord):
+    """Ask for another attempt after the backoff, or after `after` (a duration); on the last attempt the job fails."""
+
+    def __init__(self, reason: str = "", after: durations.Duration | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.after: timedelta | None = None if after is None else durations.parse(after, what="Retry(after=…)")
+
+
+class Snooze(ControlWord):
+    """Put the job off by `after` (a duration) without counting the attempt."""
+
+    def __init__(self, after: durations.Duration, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.after = durations.parse(after, what="Snooze(after=…)")
+
+
+class Cancel(ControlWord):
+    """Say that the job is no longer needed."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class GiveUp(ControlWord):
+    """Fail the job without further attempts."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
