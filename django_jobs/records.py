@@ -1,0 +1,168 @@
+"""Decide: the frozen values that pass between rooms. No behaviour beyond reading itself, no database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django_jobs.states import State
+
+ERROR_KINDS = (
+    "error", "timeout", "crash", "lapse", "interrupted", "expired",
+    "cancelled", "gave_up", "superseded", "misfit", "result", "unknown",
+)  # fmt: skip
+"""What an entry of `errors` may be about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """A job that isn't queued yet: arguments bound and encoded, every option settled.
+
+    `args`, `kwargs` and `meta` are JSON text. `delay` counts from the insert; `run_at` (aware) wins over it. `expires`
+    counts from the moment the job may first run. `timeout`, `keep` and `keep_failed` are seconds.
+    """
+
+    name: str
+    queue: str
+    priority: int
+    args: str
+    kwargs: str
+    max_attempts: int
+    max_crashes: int
+    restart: bool
+    timeout: float | None
+    keep: float | None
+    keep_failed: float | None
+    delay: timedelta = timedelta(0)
+    run_at: datetime | None = None
+    expires: timedelta | None = None
+    meta: str = "{}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inserted:
+    """What the database decided about a new row."""
+
+    id: int
+    enqueued_at: datetime
+    run_at: datetime
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queued:
+    """What a bulk call says of each job, in the given order."""
+
+    id: int
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to a held row: its id, and the token of the claim that took it."""
+
+    id: int
+    token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRequest:
+    """What a worker asks for: at most `limit` rows of the queues it serves.
+
+    `queues` None serves every queue. `rooms` holds how many more of a capped queue may be taken. Queues of one priority
+    are tried in the order of their names, beginning after `last_queue`. `names` limits the claim to these jobs.
+    An `alone` row is only taken when `empty_handed`, and then nothing beside it.
+    """
+
+    worker: str
+    limit: int
+    lease: timedelta
+    grace: timedelta
+    queues: tuple[str, ...] | None = None
+    rooms: dict[str, int] = field(default_factory=dict)
+    last_queue: str = ""
+    empty_handed: bool = True
+    names: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A job in a worker's hands. `args`, `kwargs` and `meta` are JSON text; instants are the database's, aware UTC."""
+
+    id: int
+    token: int
+    name: str
+    queue: str
+    priority: int
+    args: str
+    kwargs: str
+    meta: str
+    attempt: int
+    max_attempts: int
+    crashes: int
+    max_crashes: int
+    alone: bool
+    restart: bool
+    timeout: float | None
+    keep: float | None
+    enqueued_at: datetime
+    run_at: datetime
+    first_started_at: datetime
+    started_at: datetime
+    schedule: str | None
+    tick: datetime | None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no further attempt follows when this one fails."""
+        return self.attempt >= self.max_attempts
+
+    @property
+    def lease(self) -> Lease:
+        """The id and token that every later write of this claim names."""
+        return Lease(id=self.id, token=self.token)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """What a claim statement came to: jobs to run, in their order, and the leases of rows it ended as expired."""
+
+    claims: tuple[Claim, ...] = ()
+    expired: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldRow:
+    """A row that somebody holds or held, as far as reclaim and read-back need it."""
+
+    id: int
+    token: int
+    state: State
+    worker: str | None
+    name: str
+    queue: str
+    attempts: int
+    max_attempts: int
+    crashes: int
+    max_crashes: int
+    alone: bool
+    restart: bool
+
+    @property
+    def lease(self) -> Lease:
+        """The id and token under which it is, or was, held."""
+        return Lease(id=self.id, token=self.token)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a run didn't succeed, as text that can be stored: no NUL, no lone surrogate, bounded.
+
+    `exception` is an importable path or ''; `fingerprint` groups equal failures, '' for none.
+    """
+
+    kind: str
+    reason: str
+    exception: str = ""
+    traceback: str = ""
+    fingerprint: str = ""

@@ -1,0 +1,208 @@
+"""Decide: (claim, outcome) -> Change, and the table of allowed moves. Pure: no database, no clock, no settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import assert_never
+
+from django_jobs.outcomes import Cancelled, Failed, GaveUp, Outcome, Released, Retried, Snoozed, Succeeded
+from django_jobs.records import Claim, Failure, HeldRow, Lease
+from django_jobs.states import State
+
+PATIENCE = timedelta(hours=1)
+"""How long a job whose name has no performer is tried at the least."""
+
+FIRST_HOLD = timedelta(seconds=15)
+LONGEST_HOLD = timedelta(hours=1)
+
+
+class Place(Enum):
+    """Where a job can be: the stored states, with STOPPING for a cancelled row that is still held."""
+
+    ABSENT = "absent"
+    READY = "READY"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    SUCCESSFUL = "SUCCESSFUL"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+_ENDED = (Place.SUCCESSFUL, Place.FAILED, Place.CANCELLED)
+
+MOVES: dict[str, frozenset[tuple[Place, Place]]] = {
+    "enqueue": frozenset({(Place.ABSENT, Place.READY)}),
+    "claim": frozenset({(Place.READY, Place.RUNNING)}),
+    "renew": frozenset({(Place.RUNNING, Place.RUNNING), (Place.STOPPING, Place.STOPPING)}),
+    "settle": frozenset((Place.RUNNING, to) for to in (*_ENDED, Place.READY, Place.ABSENT)),
+    "release": frozenset((Place.RUNNING, to) for to in (Place.READY, Place.FAILED, Place.CANCELLED)),
+    "let go": frozenset({(Place.STOPPING, Place.CANCELLED)}),
+    "reclaim": frozenset(
+        {
+            (Place.RUNNING, Place.READY),
+            (Place.RUNNING, Place.FAILED),
+            (Place.RUNNING, Place.CANCELLED),
+            (Place.STOPPING, Place.CANCELLED),
+        }
+    ),
+    "expire": frozenset({(Place.READY, Place.CANCELLED)}),
+    "cancel": frozenset({(Place.READY, Place.CANCELLED), (Place.RUNNING, Place.STOPPING)}),
+    "retry": frozenset((start, Place.READY) for start in (Place.READY, Place.FAILED, Place.CANCELLED)),
+    "reschedule": frozenset({(Place.READY, Place.READY)}),
+    "fire": frozenset({(Place.ABSENT, Place.READY)}),
+    "prune": frozenset((start, Place.ABSENT) for start in _ENDED),
+    "delete": frozenset((start, Place.ABSENT) for start in (*_ENDED, Place.READY)),
+}
+"""Every move that a verb may make. The diagram in docs/architecture.md is drawn from it; a test keeps them equal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a transition writes to a row; the store adds the instants.
+
+    A READY row runs again `delay` after now, or keeps its `run_at` where `delay` is None. `failure` is appended to the
+    row's errors. `result` is JSON text. Where `gone` the row is deleted instead: its keeping is 0.
+    """
+
+    lease: Lease
+    state: State
+    attempts: int
+    max_attempts: int
+    crashes: int
+    alone: bool
+    delay: timedelta | None = None
+    failure: Failure | None = None
+    result: str | None = None
+    gone: bool = False
+
+
+def settle(claim: Claim, outcome: Outcome) -> Change:
+    """Decide what `outcome` makes of the claimed job."""
+    match outcome:
+        case Succeeded(result=result):
+            return _ended(claim, State.SUCCESSFUL, result=result)
+        case Failed(failure=failure) | GaveUp(failure=failure):
+            return _ended(claim, State.FAILED, failure=failure)
+        case Retried():
+            return _retried(claim, outcome)
+        case Snoozed(delay=delay):
+            return _waiting(claim, delay=delay, attempts=claim.attempt - 1)
+        case Cancelled(reason=reason):
+            return _ended(claim, State.CANCELLED, failure=Failure(kind="cancelled", reason=reason))
+        case Released(started=started):
+            return release(claim, started=started)
+        case _:
+            assert_never(outcome)
+
+
+def after_failure(claim: Claim, failure: Failure, *, delay: timedelta, patient: bool = False) -> Failed | Retried:
+    """Decide what a failed attempt comes to: another one after `delay`, or the end where it was the last."""
+    again = Retried(failure=failure, delay=delay, patient=patient)
+    return Failed(failure=failure) if _is_over(claim, again) else again
+
+
+def release(claim: Claim, *, started: bool) -> Change:
+    """Give the job back with its `run_at` and without counting the attempt.
+
+    A job that must not start twice (`restart=False`) and has started fails as interrupted instead.
+    """
+    if started and not claim.restart:
+        reason = "the worker stopped while this ran, and restart=False forbids a second start"
+        return _ended(claim, State.FAILED, failure=Failure(kind="interrupted", reason=reason))
+    return _waiting(claim, delay=None, attempts=claim.attempt - 1)
+
+
+def reclaim(row: HeldRow, *, failure: Failure, started: bool = True, shared: bool = False) -> Change:
+    """Take a RUNNING row back from a worker that died or let its lease lapse.
+
+    What hadn't started comes back uncounted. A death `shared` with other running jobs isn't counted as an attempt and
+    raises `crashes` to at most max_crashes - 1; a job that stands there runs `alone` from then on. Dying alone counts as
+    attempt and crash, and can fail the job. So a job that kills its process is found, and its neighbours live.
+    """
+    if not started:
+        return _change(row, State.READY, attempts=row.attempts - 1)
+    if not row.restart:
+        interrupted = Failure(kind="interrupted", reason=f"{failure.reason}; restart=False forbids a second start")
+        return _change(row, State.FAILED, failure=interrupted)
+    if shared:
+        limit = max(row.max_crashes - 1, 0)
+        crashes = min(row.crashes + 1, limit)
+        return _change(
+            row, State.READY, attempts=row.attempts - 1, crashes=crashes, alone=crashes >= limit,
+            delay=_hold(crashes), failure=failure,
+        )  # fmt: skip
+    crashes = row.crashes + 1
+    if crashes >= row.max_crashes or row.attempts >= row.max_attempts:
+        return _change(row, State.FAILED, crashes=crashes, failure=failure)
+    return _change(row, State.READY, crashes=crashes, delay=_hold(crashes), failure=failure)
+
+
+def _retried(claim: Claim, outcome: Retried) -> Change:
+    if _is_over(claim, outcome):
+        return _ended(claim, State.FAILED, failure=outcome.failure)
+    max_attempts = max(claim.max_attempts, claim.attempt + 1)
+    return _waiting(claim, delay=outcome.delay, failure=outcome.failure, max_attempts=max_attempts)
+
+
+def _is_over(claim: Claim, outcome: Retried) -> bool:
+    patient = outcome.patient and claim.started_at - claim.first_started_at < PATIENCE
+    return claim.is_last and not patient
+
+
+def _ended(claim: Claim, state: State, *, failure: Failure | None = None, result: str | None = None) -> Change:
+    return Change(
+        lease=claim.lease, state=state, attempts=claim.attempt, max_attempts=claim.max_attempts,
+        crashes=claim.crashes, alone=claim.alone, failure=failure, result=result,
+        gone=state is State.SUCCESSFUL and claim.keep == 0,
+    )  # fmt: skip
+
+
+def _waiting(
+    claim: Claim,
+    *,
+    delay: timedelta | None,
+    attempts: int | None = None,
+    max_attempts: int | None = None,
+    failure: Failure | None = None,
+) -> Change:
+    return Change(
+        lease=claim.lease,
+        state=State.READY,
+        attempts=claim.attempt if attempts is None else attempts,
+        max_attempts=claim.max_attempts if max_attempts is None else max_attempts,
+        crashes=claim.crashes,
+        alone=claim.alone,
+        delay=delay,
+        failure=failure,
+    )
+
+
+def _change(
+    row: HeldRow,
+    state: State,
+    *,
+    attempts: int | None = None,
+    crashes: int | None = None,
+    alone: bool | None = None,
+    delay: timedelta | None = None,
+    failure: Failure | None = None,
+) -> Change:
+    return Change(
+        lease=row.lease,
+        state=state,
+        attempts=row.attempts if attempts is None else attempts,
+        max_attempts=row.max_attempts,
+        crashes=row.crashes if crashes is None else crashes,
+        alone=row.alone if alone is None else alone,
+        delay=delay,
+        failure=failure,
+    )
+
+
+def _hold(crashes: int) -> timedelta:
+    """Give how long a job stays back after its crash of that number: nothing at first, then 15 s, 30 s … an hour."""
+    if crashes <= 1:
+        return timedelta(0)
+    return min(FIRST_HOLD * 2 ** min(crashes - 2, 20), LONGEST_HOLD)
