@@ -1,0 +1,344 @@
+"""Write: the table of jobs, and the words to find and move them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from asgiref.sync import sync_to_async
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from django_jobs import clock, lifecycle
+from django_jobs.models.fields import DatabaseNow, InstantField
+from django_jobs.states import FINISHED, State
+
+if TYPE_CHECKING:
+    from django_jobs.records import Inserted, NewJob
+
+LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
+
+
+def _refuse(call: str) -> NoReturn:
+    message = (
+        f"{call} would write past the verbs that keep jobs safe; queue with performer.later(), later_many() or "
+        "enqueue(), and move jobs with retry(), cancel() or delete(). update() is the documented escape hatch."
+    )
+    raise TypeError(message)
+
+
+class JobQuerySet(models.QuerySet["Job", "Job"]):
+    """Words to find jobs; what comes back is newest first and never cut silently."""
+
+    def ready(self) -> JobQuerySet:
+        """Find jobs that wait to run, due or not."""
+        return self.filter(state=State.READY)
+
+    def due(self) -> JobQuerySet:
+        """Find jobs that wait to run and may run now."""
+        return self.ready().filter(run_at__lte=DatabaseNow())
+
+    def running(self) -> JobQuerySet:
+        """Find jobs that a worker runs."""
+        return self.filter(state=State.RUNNING)
+
+    def failed(self) -> JobQuerySet:
+        """Find jobs that failed for good."""
+        return self.filter(state=State.FAILED)
+
+    def in_queue(self, queue: str) -> JobQuerySet:
+        """Find the jobs of one queue."""
+        return self.filter(queue=queue)
+
+    def named(self, name: str) -> JobQuerySet:
+        """Find the jobs of one performer, by its stored name."""
+        return self.filter(name=name)
+
+    def before(self, job_id: int) -> JobQuerySet:
+        """Find jobs older than the one with that id: the next page of a listing."""
+        return self.filter(pk__lt=job_id)
+
+    def stored_names(self) -> list[str]:
+        """List the names of the performers that these jobs are for, sorted."""
+        return list(self.order_by("name").exclude(name="").values_list("name", flat=True).distinct())
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Count jobs per queue and state; READY is split into "due" and "not due", and no state is left out."""
+        due = Q(state=State.READY, run_at__lte=DatabaseNow())
+        columns = {"due": due, "not due": Q(state=State.READY) & ~due}
+        columns |= {state.value: Q(state=state) for state in State if state is not State.READY}
+        counted = {f"n{place}": models.Count("pk", filter=where) for place, where in enumerate(columns.values())}
+        rows = self.order_by("queue").values("queue").annotate(**counted)
+        return {row["queue"]: {word: row[f"n{place}"] for place, word in enumerate(columns)} for row in rows}
+
+    def retry(self) -> list[int]:
+        """Make these jobs READY now and give the ids of those it moved; running, succeeded and held ones stay."""
+        return lifecycle.retry(self._ids(), using=self.db)
+
+    def cancel(self, reason: str = "") -> list[int]:
+        """Cancel these jobs and give the ids of those it moved; finished ones stay as they are."""
+        return lifecycle.cancel(self._ids(), reason=reason, using=self.db)
+
+    def delete(self) -> tuple[int, dict[str, int]]:  # type: ignore[override]
+        """Delete these jobs but those that are held, which are logged, and say how many went."""
+        deleted = lifecycle.delete(self._ids(), using=self.db)
+        return len(deleted), {self.model._meta.label: len(deleted)}
+
+    async def aretry(self) -> list[int]:
+        """Do as `retry`, from async code."""
+        return await sync_to_async(self.retry)()
+
+    async def acancel(self, reason: str = "") -> list[int]:
+        """Do as `cancel`, from async code."""
+        return await sync_to_async(self.cancel)(reason)
+
+    def prune(self) -> int:
+        """Delete all finished jobs whose keeping is over, whatever this QuerySet filters, and say how many went."""
+        return lifecycle.prune(using=self.db)
+
+    def _ids(self) -> list[int]:
+        return list(self.order_by("pk").values_list("pk", flat=True))
+
+    def create(self, **kwargs: Any) -> NoReturn:
+        _refuse("create()")
+
+    def bulk_create(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("bulk_create()")
+
+    def bulk_update(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("bulk_update()")
+
+    def get_or_create(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("get_or_create()")
+
+    def update_or_create(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("update_or_create()")
+
+    async def acreate(self, **kwargs: Any) -> NoReturn:
+        _refuse("acreate()")
+
+    async def abulk_create(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("abulk_create()")
+
+    async def abulk_update(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("abulk_update()")
+
+    async def aget_or_create(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("aget_or_create()")
+
+    async def aupdate_or_create(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("aupdate_or_create()")
+
+
+class Job(models.Model):
+    """One job: a performer's name, arguments, a queue, when it may run, how it went.
+
+    `args`, `kwargs` and `result` hold the codec's JSON. `timeout`, `keep` and `keep_failed` are seconds.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(
+        _("job"), max_length=100, default="", db_default="",
+        help_text="stable name of the performer; empty for rows of the low level",
+    )  # fmt: skip
+    queue = models.CharField(_("queue"), max_length=100, help_text="the queue it waits under")
+    priority = models.SmallIntegerField(_("priority"), default=0, db_default=0, help_text="-100 to 100, higher first")
+    args = models.JSONField(_("arguments"), default=list, db_default=[], help_text="positional arguments, encoded")
+    kwargs = models.JSONField(
+        _("keyword arguments"), default=dict, db_default={}, help_text="keyword arguments, encoded"
+    )
+    state = models.CharField(
+        _("state"), max_length=10, choices=State.choices, default=State.READY, db_default=State.READY.value,
+        help_text="READY, RUNNING, SUCCESSFUL, FAILED or CANCELLED",
+    )  # fmt: skip
+    run_at = InstantField(_("run at"), db_default=Now(), help_text="may not start before this")
+    expires_at = InstantField(_("expires at"), null=True, help_text="must not start at or after this")
+    attempts = models.IntegerField(_("attempts"), default=0, db_default=0, help_text="attempts begun and counted")
+    max_attempts = models.IntegerField(_("max attempts"), default=20, db_default=20, help_text="fails for good after")
+    crashes = models.IntegerField(_("crashes"), default=0, db_default=0, help_text="deaths of its process under it")
+    max_crashes = models.IntegerField(_("max crashes"), default=3, db_default=3, help_text="fails for good after")
+    alone = models.BooleanField(
+        _("alone"), default=False, db_default=False, help_text="suspected of killing its process: runs by itself"
+    )
+    restart = models.BooleanField(
+        _("restart"), default=True, db_default=True, help_text="false: once started, never starts again by itself"
+    )
+    timeout = models.FloatField(_("timeout"), null=True, help_text="seconds an attempt may take; null: no limit")
+    keep = models.FloatField(
+        _("keep"), null=True, help_text="seconds a succeeded job stays; 0: not at all; null: for ever"
+    )
+    keep_failed = models.FloatField(
+        _("keep failed"), null=True, help_text="seconds a failed or cancelled job stays; null: for ever"
+    )
+    on_failure = models.CharField(
+        _("on failure"), max_length=100, default="", db_default="",
+        help_text="name of the performer to queue when this fails; empty: none",
+    )  # fmt: skip
+    enqueued_at = InstantField(_("enqueued at"), db_default=Now(), help_text="when the row was inserted")
+    first_started_at = InstantField(_("first started at"), null=True, help_text="first claim since it was queued")
+    started_at = InstantField(_("started at"), null=True, help_text="latest claim")
+    finished_at = InstantField(_("finished at"), null=True, help_text="set exactly when the job is finished")
+    prune_at = InstantField(_("prune at"), null=True, help_text="may be deleted after this; null: kept for ever")
+    token = models.BigIntegerField(
+        _("token"), null=True, help_text="the latest claim's; stays after the end to say which claim ended it"
+    )
+    lease_expires_at = InstantField(_("lease expires at"), null=True, help_text="the claim holds until this")
+    deadline_at = InstantField(_("deadline at"), null=True, help_text="last resort: claim + timeout + grace + lease")
+    worker = models.CharField(
+        _("worker"), max_length=150, null=True, help_text="identity of the process that holds it; null: not held"
+    )
+    last_worker = models.CharField(
+        _("last worker"), max_length=150, null=True, help_text="identity of the latest process that held it"
+    )
+    unique_key = models.CharField(
+        _("unique key"), max_length=300, null=True, help_text="one job per key waiting, running or held"
+    )
+    unique_until = InstantField(
+        _("unique until"), null=True, help_text="the key holds until this, whether ended or not"
+    )
+    waiting_key = models.CharField(
+        _("waiting key"), max_length=300, null=True, help_text="one job per key waiting to start"
+    )
+    errors = models.JSONField(
+        _("errors"), default=list, db_default=[], help_text="what went wrong, oldest first; the first and newest 19"
+    )
+    fingerprint = models.CharField(
+        _("fingerprint"), max_length=40, null=True, help_text="equal for failures of one job at one place"
+    )
+    result = models.JSONField(_("result"), null=True, help_text="what the performer returned, encoded")
+    progress = models.JSONField(_("progress"), null=True, help_text="done, total and message, as the job said")
+    meta = models.JSONField(
+        _("meta"), default=dict, db_default={}, help_text="language, time zone, trace headers, what the caller adds"
+    )
+    schedule = models.CharField(
+        _("schedule"), max_length=200, null=True, help_text="name of the schedule that fired it"
+    )
+    tick = InstantField(_("tick"), null=True, help_text="the due moment of the schedule it was fired for")
+
+    objects: ClassVar[models.Manager[Job]] = models.Manager.from_queryset(JobQuerySet)()
+
+    class Meta:
+        verbose_name = _("job")
+        verbose_name_plural = _("jobs")
+        ordering = ("-id",)
+        default_permissions = ("view", "delete")
+        permissions = (
+            ("retry_job", "Can retry, run now and copy jobs"),
+            ("cancel_job", "Can cancel jobs"),
+            ("reschedule_job", "Can move jobs to another queue, priority or time"),
+            ("run_job", "Can enqueue jobs and run schedules now"),
+            ("view_job_args", "Can see arguments and results of jobs"),
+        )
+        indexes = (
+            models.Index(
+                F("queue"), F("priority").desc(), F("run_at"), F("id"),
+                name="django_jobs_claim", condition=Q(state=State.READY, name__gt=""),
+            ),
+            models.Index(
+                F("queue"), F("priority").desc(), F("run_at"), F("id"),
+                name="django_jobs_take", condition=Q(state=State.READY, name=""),
+            ),
+            models.Index(fields=("worker",), name="django_jobs_held", condition=Q(worker__isnull=False)),
+            models.Index(
+                fields=("expires_at",), name="django_jobs_expiry",
+                condition=Q(state=State.READY, expires_at__isnull=False),
+            ),
+            models.Index(fields=("prune_at",), name="django_jobs_prune", condition=Q(prune_at__isnull=False)),
+            models.Index(fields=("fingerprint", "id"), name="django_jobs_trouble", condition=Q(state=State.FAILED)),
+            models.Index(fields=("schedule", "id"), name="django_jobs_fired", condition=Q(schedule__isnull=False)),
+        )  # fmt: skip
+        constraints = (
+            models.UniqueConstraint(
+                fields=("unique_key",), name="django_jobs_unique",
+                condition=Q(unique_key__isnull=False)
+                & (Q(state__in=(State.READY, State.RUNNING)) | Q(worker__isnull=False) | Q(unique_until__isnull=False)),
+            ),
+            models.UniqueConstraint(
+                fields=("waiting_key",), name="django_jobs_waiting",
+                condition=Q(state=State.READY, waiting_key__isnull=False),
+            ),
+            models.CheckConstraint(name="django_jobs_state", condition=Q(state__in=State.values)),
+            models.CheckConstraint(
+                name="django_jobs_running",
+                condition=~Q(state=State.RUNNING)
+                | Q(token__isnull=False, worker__isnull=False, lease_expires_at__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="django_jobs_holding",
+                condition=Q(worker__isnull=True)
+                | Q(
+                    state__in=(State.RUNNING, State.CANCELLED), token__isnull=False, lease_expires_at__isnull=False
+                ),
+            ),
+            models.CheckConstraint(
+                name="django_jobs_finished",
+                condition=Q(state__in=FINISHED, finished_at__isnull=False)
+                | Q(state__in=(State.READY, State.RUNNING), finished_at__isnull=True),
+            ),
+            models.CheckConstraint(
+                name="django_jobs_priority", condition=Q(priority__gte=LOWEST_PRIORITY, priority__lte=HIGHEST_PRIORITY)
+            ),
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"{self.name or '(pushed)'} #{self.pk}"
+
+    @classmethod
+    def mirror(cls, new: NewJob, inserted: Inserted, *, using: str) -> Job:
+        """Give the row that was just inserted, without asking the database again."""
+        job = cls(
+            id=inserted.id, name=new.name, queue=new.queue, priority=new.priority, args=json.loads(new.args),
+            kwargs=json.loads(new.kwargs), run_at=inserted.run_at, expires_at=inserted.expires_at, meta=json.loads(new.meta),
+            max_attempts=new.max_attempts, max_crashes=new.max_crashes, restart=new.restart, timeout=new.timeout,
+            keep=new.keep, keep_failed=new.keep_failed, enqueued_at=inserted.enqueued_at,
+        )  # fmt: skip
+        job._state.adding = False
+        job._state.db = using
+        return job
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the job waits and its time has come, by the clock of this host."""
+        return self.state == State.READY and self.run_at <= clock.now()
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no attempt is left."""
+        return self.attempts >= self.max_attempts
+
+    def retry(self) -> None:
+        """Make the job READY now, with at least one more attempt.
+
+        Raises JobRunning (running or stopping), JobFinished (succeeded) or JobGone.
+        """
+        lifecycle.retry_one(self.pk, using=self._state.db)
+        self.refresh_from_db()
+
+    def cancel(self, reason: str = "") -> None:
+        """Cancel the job; a running one is CANCELLED at once and held until its body has stopped.
+
+        Raises JobFinished or JobGone.
+        """
+        lifecycle.cancel_one(self.pk, reason=reason, using=self._state.db)
+        self.refresh_from_db()
+
+    async def aretry(self) -> None:
+        """Do as `retry`, from async code."""
+        await sync_to_async(self.retry)()
+
+    async def acancel(self, reason: str = "") -> None:
+        """Do as `cancel`, from async code."""
+        await sync_to_async(self.cancel)(reason)
+
+    def delete(self, using: str | None = None, keep_parents: bool = False) -> tuple[int, dict[str, int]]:  # noqa: FBT001, FBT002
+        """Delete the row. Raises JobRunning while it is held, JobGone when there is no such row."""
+        lifecycle.delete_one(self.pk, using=using or self._state.db)
+        return 1, {self._meta.label: 1}
+
+    def save(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("Job.save()")
+
+    async def asave(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("Job.asave()")

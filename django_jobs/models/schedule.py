@@ -1,0 +1,96 @@
+"""Write: the table of schedules."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from django_jobs.models.fields import InstantField
+
+
+class Schedule(models.Model):
+    """A cron line, or an interval, with a performer and arguments."""
+
+    class Origin(models.TextChoices):
+        CODE = "code", _("in code")
+        ADMIN = "admin", _("in the admin")
+
+    class Missed(models.TextChoices):
+        ONCE = "once", _("run once")
+        SKIP = "skip", _("skip")
+        ALL = "all", _("run all")
+
+    class Overlap(models.TextChoices):
+        ALLOW = "allow", _("allow")
+        SKIP = "skip", _("skip")
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(_("name"), max_length=200, unique=True, help_text="what people call it")
+    owner = models.CharField(
+        _("owner"),
+        max_length=200,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="the project whose code declares it",
+    )
+    version = models.BigIntegerField(_("version"), default=1, db_default=1, help_text="raised by every edit")
+    cron = models.CharField(
+        _("cron line"), max_length=200, blank=True, default="", db_default="", help_text="empty for an interval"
+    )
+    every_seconds = models.FloatField(
+        _("every seconds"), null=True, blank=True, help_text="the interval; null for a cron line"
+    )
+    time_zone = models.CharField(
+        _("time zone"), max_length=100, blank=True, default="", db_default="", help_text="empty: the setting's"
+    )
+    performer = models.CharField(_("job"), max_length=100, help_text="name of the performer")
+    args = models.JSONField(
+        _("arguments"), default=list, db_default=[], blank=True, help_text="positional arguments, encoded"
+    )
+    kwargs = models.JSONField(
+        _("keyword arguments"), default=dict, db_default={}, blank=True, help_text="keyword arguments, encoded"
+    )
+    queue = models.CharField(
+        _("queue"), max_length=100, blank=True, default="", db_default="", help_text="empty: the performer's"
+    )
+    priority = models.SmallIntegerField(_("priority"), null=True, blank=True, help_text="null: the performer's")
+    enabled = models.BooleanField(_("enabled"), default=True, db_default=True, help_text="fires while true")
+    removed = models.BooleanField(
+        _("removed"), default=False, db_default=False, help_text="no longer declared by its owner's code"
+    )
+    origin = models.CharField(
+        _("origin"), max_length=10, choices=Origin.choices, default=Origin.ADMIN, db_default=Origin.ADMIN.value,
+        help_text="code or admin",
+    )  # fmt: skip
+    missed = models.CharField(
+        _("missed runs"), max_length=10, choices=Missed.choices, default=Missed.ONCE, db_default=Missed.ONCE.value,
+        help_text="what to do with ticks that passed while nothing ran: once, skip or all",
+    )  # fmt: skip
+    overlap = models.CharField(
+        _("overlap"), max_length=10, choices=Overlap.choices, default=Overlap.ALLOW, db_default=Overlap.ALLOW.value,
+        help_text="allow, or skip while the earlier run waits or runs",
+    )  # fmt: skip
+    jitter = models.FloatField(_("jitter"), default=0, db_default=0.0, help_text="up to so many seconds late")
+    starts = InstantField(_("starts"), null=True, blank=True, help_text="no tick before this")
+    ends = InstantField(_("ends"), null=True, blank=True, help_text="no tick after this")
+    last_at = InstantField(_("last at"), null=True, blank=True, help_text="the latest tick that fired")
+    next_at = InstantField(_("next at"), null=True, blank=True, help_text="the tick that fires next")
+    skipped = models.BigIntegerField(_("skipped"), default=0, db_default=0, help_text="ticks that were skipped")
+    error = models.TextField(
+        _("error"), blank=True, default="", db_default="", help_text="why it can't fire; empty: it can"
+    )
+
+    class Meta:
+        verbose_name = _("schedule")
+        verbose_name_plural = _("schedules")
+        ordering = ("name",)
+        indexes = (
+            models.Index(
+                fields=("next_at",), name="django_jobs_due_tick",
+                condition=models.Q(enabled=True, removed=False, next_at__isnull=False),
+            ),
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        return self.name
