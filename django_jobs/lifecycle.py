@@ -1,0 +1,340 @@
+"""Write: a job's whole life on one page. Each verb decides, writes and tells; nothing else opens the store for writing.
+
+The verbs of workers and chores take the connection they run on. Those of people take an alias and run on the caller's
+connection, in the caller's transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from django.db import IntegrityError, connections, transaction
+
+from django_jobs import clock, signals, transitions
+from django_jobs.conf import settings
+from django_jobs.exceptions import JobFinished, JobGone, JobRunning, VerbRefused
+from django_jobs.outcomes import Outcome, Released
+from django_jobs.records import Claim, Claimed, ClaimRequest, Failure, HeldRow, Inserted, Lease, NewJob, Queued
+from django_jobs.states import State
+from django_jobs.stores import store_for
+from django_jobs.transitions import Change
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+Run: TypeAlias = tuple[Claim, Outcome]
+"""A claim, and what its run came to."""
+
+CHUNK = 1_000
+"""Rows that one statement writes at the most."""
+
+CHUNK_BYTES = 8_000_000
+
+SILENCE = 0.01
+"""Seconds in which a process doesn't notify a queue twice; every wake is followed by a second claim after that time."""
+
+
+# -- enqueue
+
+
+def enqueue(job: NewJob, *, using: str) -> Inserted:
+    """Insert one job in the caller's transaction; after its commit, wake workers and tell."""
+    connection = connections[using]
+    inserted = store_for(using).insert(connection, job)
+    _after_commit(connection, [(inserted.id, job)])
+    return inserted
+
+
+def enqueue_many(jobs: Sequence[NewJob], *, using: str) -> list[Queued]:
+    """Insert any number of jobs in the caller's transaction, all or nothing, and answer in the order of `jobs`."""
+    if not jobs:
+        return []
+    connection, store = connections[using], store_for(using)
+    ids: list[int] = []
+    with transaction.atomic(using=using):
+        for chunk in _chunks(jobs):
+            ids += store.insert_many(connection, chunk)
+    _after_commit(connection, list(zip(ids, jobs, strict=True)))
+    return [Queued(id=job_id) for job_id in ids]
+
+
+def _chunks(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
+    chunk: list[NewJob] = []
+    size = 0
+    for job in jobs:
+        chunk.append(job)
+        size += len(job.args) + len(job.kwargs) + len(job.meta)
+        if len(chunk) >= CHUNK or size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _after_commit(connection: BaseDatabaseWrapper, jobs: list[tuple[int, NewJob]]) -> None:
+    """Have the commit wake workers and tell. Under manual transactions nobody is told: the poll finds the rows."""
+    if connection.in_atomic_block or connection.get_autocommit():
+        connection.on_commit(partial(_announce, connection, jobs), robust=True)
+
+
+def _announce(connection: BaseDatabaseWrapper, jobs: list[tuple[int, NewJob]]) -> None:
+    _wake(connection, {job.queue for _, job in jobs})
+    if signals.job_enqueued.has_listeners():
+        for job_id, job in jobs:
+            signals.job_enqueued.send_robust(job.name, job_id=job_id, name=job.name, queue=job.queue)
+
+
+_notified: dict[tuple[str, str], float] = {}
+
+
+def _wake(connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
+    """Notify in a statement of its own: within a business transaction it would hold a lock through the commit."""
+    now = clock.monotonic()
+    loud = sorted(q for q in queues if not 0 <= now - _notified.get((connection.alias, q), -1.0) < SILENCE)
+    if not loud:
+        return
+    if len(_notified) > CHUNK:
+        _notified.clear()
+    _notified.update({(connection.alias, queue): now for queue in loud})
+    store_for(connection.alias).notify(connection, loud)
+
+
+# -- a worker's verbs
+
+
+def claim(connection: BaseDatabaseWrapper, request: ClaimRequest) -> Claimed:
+    """Take due jobs under a new token; committed before any of them starts, unless the caller is in a transaction."""
+    token = secrets.randbits(62) + 1
+    claimed = store_for(connection.alias).claim(connection, request, token)
+    if claimed.expired:
+        signals.jobs_expired.send_robust(None, ids=claimed.expired)
+    return claimed
+
+
+def renew(connection: BaseDatabaseWrapper, leases: Sequence[Lease]) -> dict[int, State]:
+    """Renew exactly these leases and give the states of the rows still held; a CANCELLED one is to be stopped."""
+    return store_for(connection.alias).renew(connection, leases, lease=settings().lease)
+
+
+def settle(connection: BaseDatabaseWrapper, runs: Sequence[Run]) -> list[Run]:
+    """Write what runs came to, and give those that couldn't be written now since somebody locks their rows.
+
+    A run whose row was taken away meanwhile writes nothing and is told as lost.
+    """
+    decided = {claim.lease: (claim, outcome, transitions.settle(claim, outcome)) for claim, outcome in runs}
+    store = store_for(connection.alias)
+    written = _each(connection, store.settle, [change for _, _, change in decided.values()])
+    for claim, outcome, change in (decided[lease] for lease in written):
+        _tell(claim, outcome, change)
+    missed = [entry for lease, entry in decided.items() if lease not in written]
+    return _read_back(connection, missed) if missed else []
+
+
+def _read_back(connection: BaseDatabaseWrapper, missed: list[tuple[Claim, Outcome, Change]]) -> list[Run]:
+    """Find out why ends met no row: locked, written before by an answer that was lost, cancelled, or taken away."""
+    store = store_for(connection.alias)
+    rows = store.peek(connection, [claim.id for claim, _, _ in missed])
+    again: list[Run] = []
+    for claim, outcome, change in missed:
+        row = rows.get(claim.id)
+        mine = row is not None and row.token == claim.token
+        if mine and row is not None and row.state is State.RUNNING:
+            again.append((claim, outcome))
+        elif (row is None and change.gone) or (
+            mine and row is not None and row.state is change.state and not row.worker
+        ):
+            _tell(claim, outcome, change)
+        else:
+            signals.job_lost.send_robust(claim.name, claim=claim, outcome=outcome)
+            if mine:
+                store.let_go(connection, [claim.lease])
+    return again
+
+
+def release(connection: BaseDatabaseWrapper, claims: Sequence[Claim]) -> list[Run]:
+    """Give back claims that haven't started."""
+    return settle(connection, [(claim, Released(started=False)) for claim in claims])
+
+
+def _tell(claim: Claim, outcome: Outcome, change: Change) -> None:
+    signals.job_finished.send_robust(claim.name, claim=claim, outcome=outcome, change=change)
+
+
+# -- chores
+
+
+def reclaim(connection: BaseDatabaseWrapper, *, limit: int = CHUNK) -> int:
+    """Take back rows whose lease, or deadline, is over, and say how many were found."""
+    store = store_for(connection.alias)
+    rows = store.lapsed(connection, limit=limit)
+    if not rows:
+        return 0
+    running = [row for row in rows if row.state is State.RUNNING]
+    held_by = Counter(row.worker for row in running)
+    changes = [_reclaimed(row, shared=held_by[row.worker] > 1) for row in running]
+    written = _each(connection, store.reclaim, changes)
+    let_go = store.let_go_lapsed(connection, [row.lease for row in rows if row.state is State.CANCELLED])
+    signals.jobs_reclaimed.send_robust(
+        None,
+        changes=[change for change in changes if change.lease in written],
+        let_go=sorted(lease.id for lease in let_go),
+    )
+    return len(rows)
+
+
+def _reclaimed(row: HeldRow, *, shared: bool) -> Change:
+    reason = f"the lease of worker {row.worker} ran out, or the deadline passed, while this ran"
+    return transitions.reclaim(row, failure=Failure(kind="lapse", reason=reason), shared=shared)
+
+
+def expire(connection: BaseDatabaseWrapper, *, limit: int = CHUNK) -> int:
+    """Cancel waiting jobs past their `expires_at`, and say how many."""
+    expired = store_for(connection.alias).expire(connection, limit=limit)
+    if expired:
+        signals.jobs_expired.send_robust(None, ids=tuple(sorted(expired)))
+    return len(expired)
+
+
+def prune(connection: BaseDatabaseWrapper | None = None, *, using: str | None = None, limit: int = CHUNK) -> int:
+    """Delete finished jobs whose keeping is over, `limit` at a time, and say how many went."""
+    connection = connection or connections[using or settings().database]
+    store = store_for(connection.alias)
+    count = 0
+    while gone := store.prune(connection, limit=limit):
+        count += gone
+        if gone < limit:
+            break
+    if count:
+        signals.jobs_pruned.send_robust(None, count=count)
+    return count
+
+
+# -- verbs by hand
+
+
+def cancel(ids: Iterable[int], *, reason: str = "", using: str | None = None) -> list[int]:
+    """Cancel waiting and running jobs, and give the ids of those it moved."""
+    return _by_hand(partial(_cancel_chunk, reason), ids, using=using)
+
+
+def _cancel_chunk(reason: str, connection: BaseDatabaseWrapper, ids: list[int]) -> set[int]:
+    return store_for(connection.alias).cancel(connection, ids, reason=reason)
+
+
+def cancel_one(job_id: int, *, reason: str = "", using: str | None = None) -> None:
+    """Cancel a job. Raises JobFinished or JobGone."""
+    if not cancel([job_id], reason=reason, using=using):
+        raise _refusal(job_id, "cancelled", using=using)
+
+
+def retry(ids: Iterable[int], *, using: str | None = None) -> list[int]:
+    """Make waiting, failed and cancelled jobs READY now, and give the ids of those it moved."""
+    alias = using or settings().database
+    moved = _by_hand(lambda connection, chunk: store_for(connection.alias).retry(connection, chunk), ids, using=alias)
+    if moved and (connections[alias].in_atomic_block or connections[alias].get_autocommit()):
+        queues = partial(_wake_queues_of, connections[alias], moved)
+        connections[alias].on_commit(queues, robust=True)
+    return moved
+
+
+def _wake_queues_of(connection: BaseDatabaseWrapper, ids: list[int]) -> None:
+    rows = store_for(connection.alias).peek(connection, ids)
+    _wake(connection, {row.queue for row in rows.values()})
+
+
+def retry_one(job_id: int, *, using: str | None = None) -> None:
+    """Make a job READY now. Raises JobRunning, JobFinished (it has succeeded) or JobGone."""
+    if not retry([job_id], using=using):
+        raise _refusal(job_id, "retried", using=using)
+
+
+def delete(ids: Iterable[int], *, using: str | None = None) -> list[int]:
+    """Delete jobs that nobody holds, and give the ids of those it deleted; the skipped are logged."""
+    wanted = list(ids)
+    gone = _by_hand(
+        lambda connection, chunk: store_for(connection.alias).delete(connection, chunk), wanted, using=using
+    )
+    if skipped := sorted(set(wanted) - set(gone)):
+        message = f"{len(skipped)} jobs were not deleted since they are held or gone: {_few(skipped)}"
+        signals.odd.send_robust(None, message=message, exception=None, level=logging.WARNING)
+    return gone
+
+
+def delete_one(job_id: int, *, using: str | None = None) -> None:
+    """Delete a job. Raises JobRunning while it is held, JobGone when there is none."""
+    if not delete([job_id], using=using):
+        raise _refusal(job_id, "deleted", using=using)
+
+
+def _by_hand(
+    verb: Callable[[BaseDatabaseWrapper, list[int]], set[int]], ids: Iterable[int], *, using: str | None
+) -> list[int]:
+    connection = connections[using or settings().database]
+    wanted = sorted(set(ids))
+    moved: list[int] = []
+    for start in range(0, len(wanted), CHUNK):
+        moved += sorted(verb(connection, wanted[start : start + CHUNK]))
+    return moved
+
+
+def _refusal(job_id: int, done: str, *, using: str | None) -> VerbRefused:
+    connection = connections[using or settings().database]
+    found = store_for(connection.alias).states(connection, [job_id]).get(job_id)
+    if found is None:
+        return JobGone(f"job {job_id} is no longer here, so it was not {done}", job_id=job_id)
+    state, held = found
+    if state is State.RUNNING:
+        return JobRunning(f"job {job_id} is running now, so it was not {done}", job_id=job_id)
+    if held:
+        message = f"job {job_id} was cancelled and its body is still stopping, so it was not {done}"
+        return JobRunning(message, job_id=job_id)
+    word = {State.SUCCESSFUL: "has succeeded", State.FAILED: "has failed", State.CANCELLED: "was cancelled before"}
+    return JobFinished(f"job {job_id} {word.get(state, 'has just changed')}, so it was not {done}", job_id=job_id)
+
+
+def _few(ids: list[int]) -> str:
+    shown = ", ".join(f"#{job_id}" for job_id in ids[:10])
+    return f"{shown} …" if len(ids) > 10 else shown
+
+
+# -- nothing may hold a job back
+
+
+def _each(
+    connection: BaseDatabaseWrapper,
+    write: Callable[[BaseDatabaseWrapper, Sequence[Change]], set[Lease]],
+    changes: Sequence[Change],
+) -> set[Lease]:
+    """Write a batch; where a constraint refuses it, row by row, leaving the offender with a line in the log."""
+    if not changes:
+        return set()
+    try:
+        with _savepoint(connection):
+            return write(connection, changes)
+    except IntegrityError as error:
+        if len(changes) > 1:
+            return {lease for change in changes for lease in _each(connection, write, [change])}
+        message = f"the end of job {changes[0].lease.id} can't be written and its row stays as it is: {error}"
+        signals.odd.send_robust(None, message=message, exception=error, level=logging.ERROR)
+        return set()
+
+
+@contextmanager
+def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Keep an error of ours from breaking the transaction of a caller; a worker's own connection has none."""
+    if not connection.in_atomic_block:
+        yield
+        return
+    mark = connection.savepoint()
+    try:
+        yield
+    except BaseException:
+        connection.savepoint_rollback(mark)
+        raise
+    connection.savepoint_commit(mark)

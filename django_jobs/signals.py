@@ -1,0 +1,38 @@
+"""Know: the signals that tell what happened. Receivers log, count and notify; nothing here decides.
+
+`sender` is the job's stored name for signals about one job, so that a receiver can listen to one performer only.
+"""
+
+from __future__ import annotations
+
+from django.dispatch import Signal
+
+job_enqueued = Signal()
+"""After commit. Arguments: `job_id`, `name`, `queue`."""
+
+job_started = Signal()
+"""In the process and thread that runs the body, before it. Arguments: `claim`."""
+
+job_finished = Signal()
+"""After a run's end was written. Arguments: `claim`, `outcome`, `change`."""
+
+job_lost = Signal()
+"""A run's end met a row that was taken away meanwhile; nothing was written. Arguments: `claim`, `outcome`."""
+
+jobs_reclaimed = Signal()
+"""Rows were taken back from workers that are gone. Arguments: `changes`, `let_go` (ids)."""
+
+jobs_expired = Signal()
+"""Jobs passed their `expires_at` before they started. Arguments: `ids`."""
+
+jobs_pruned = Signal()
+"""Finished jobs past their keeping were deleted. Arguments: `count`."""
+
+worker_started = Signal()
+"""A worker begins to claim. Arguments: `identity`, `queues` (None: all), `concurrency`."""
+
+worker_stopped = Signal()
+"""A worker has ended. Arguments: `identity`, `written` (whether every end is in the database)."""
+
+odd = Signal()
+"""Private: something that deserves a line in the log. Arguments: `message`, `exception` (or None), `level`."""

@@ -1,0 +1,35 @@
+"""Write: the one seam to the rows. `store_for` is the only place where a vendor is asked."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+from django.utils.module_loading import import_string
+
+from django_jobs.stores.base import Store
+
+DIALECTS = {
+    "postgresql": "django_jobs.stores.postgresql.PostgreSQLStore",
+    "sqlite": "django_jobs.stores.sqlite.SQLiteStore",
+}
+
+
+def store_for(alias: str) -> Store:
+    """Give the store for the jobs in the database `alias`. Raises ImproperlyConfigured for an engine we don't speak."""
+    vendor = connections[alias].vendor
+    if vendor not in DIALECTS:
+        message = (
+            f"the database {alias!r} is {vendor}; jobs need PostgreSQL or SQLite (setting DJANGO_JOBS['DATABASE'])"
+        )
+        raise ImproperlyConfigured(message)
+    return _store(vendor)
+
+
+@cache
+def _store(vendor: str) -> Store:
+    dialect: type[Store] = import_string(DIALECTS[vendor])
+    table_of = {model: apps.get_model("django_jobs", model)._meta.db_table for model in ("Job", "Queue")}
+    return dialect(job_table=table_of["Job"], queue_table=table_of["Queue"])

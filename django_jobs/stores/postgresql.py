@@ -1,0 +1,104 @@
+"""Write: the PostgreSQL dialect. Claims with SKIP LOCKED; "now" is the server's `statement_timestamp()`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.stores.base import MOST_ERRORS, Store, name_rows
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+CHANNEL = "django_jobs"
+
+DRAW_IDS = "select nextval(pg_get_serial_sequence(%(table)s, 'id')) from generate_series(1, %(count)s)"
+
+NOTIFY = "select pg_notify(%(channel)s, c.name) from {rows:names}"
+
+# The nested loop keeps the order of `open`, and the outer limit ends it as soon as enough rows are locked.
+PICKED = """
+  select job.id, job.alone, job.run_at, job.expired, open.queue, open.room, open.priority, open.turn
+  from open cross join lateral (
+    select ready.id, ready.alone, ready.run_at, coalesce(ready.expires_at <= {now}, false) as expired
+    from {job} as ready
+    where ready.state = 'READY' and ready.name > '' and ready.queue = open.queue and ready.priority = open.priority
+      and ready.run_at <= {now}EXTRA
+    order by ready.run_at, ready.id limit least(%(limit)s, open.room)
+    for no key update skip locked) as job
+  limit %(reach)s
+"""
+
+APPEND = """(
+    case when jsonb_typeof(job.errors) <> 'array' then '[]'::jsonb
+      when jsonb_array_length(job.errors) >= MOST then job.errors - 1
+      else job.errors end
+    || jsonb_build_array((ENTRY)::jsonb || jsonb_build_object(
+      'attempt', job.attempts, 'worker', job.worker,
+      'started_at', to_char(job.started_at at time zone 'UTC', ISO), 'at', to_char({now} at time zone 'UTC', ISO))))""".replace(
+    "ISO", """'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'"""
+).replace("MOST", str(MOST_ERRORS))
+
+
+class PostgreSQLStore(Store):
+    """Rows in PostgreSQL 14 or newer, through psycopg 3."""
+
+    wait = "for no key update of job"
+    own = "job."
+    skip = "for no key update of job skip locked"
+
+    def draw_ids(self, connection: BaseDatabaseWrapper, count: int) -> list[int]:
+        """Take ids from the identity's sequence."""
+        rows = self.run(connection, DRAW_IDS, {"table": self._tables["job"], "count": count})
+        return [row[0] for row in rows]
+
+    def notify(self, connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
+        """Send one notification a queue; its payload is the queue's name."""
+        values = {"channel": CHANNEL, "names": name_rows(queues)}
+        self.run(connection, NOTIFY, values)
+
+    def clock_values(self, frozen: datetime | None) -> dict[str, Any]:
+        """Nothing: the server knows the time, unless it is frozen."""
+        return {} if frozen is None else {"now": frozen}
+
+    def now(self, *, frozen: bool) -> str:
+        """Never `now()`: that one stands still in a transaction."""
+        return "%(now)s::timestamptz" if frozen else "statement_timestamp()"
+
+    def after(self, instant: str, seconds: str) -> str:
+        """Add an interval of seconds."""
+        return f"({instant} + make_interval(secs => {seconds}))"
+
+    def rows(self, parameter: str, columns: Mapping[str, str]) -> str:
+        """Read a JSON array of objects as a table."""
+        typed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
+        return f"jsonb_to_recordset(%({parameter})s::jsonb) as c({typed})"
+
+    def append(self, entry: str) -> str:
+        """Append with jsonb; a full list loses the second entry, so that the first stays."""
+        return APPEND.replace("ENTRY", entry)
+
+    def picked(self, extra: str) -> str:
+        """Lock row by row, passing over those in other hands."""
+        return PICKED.replace("EXTRA", extra)
+
+    def json(self, value: str) -> str:
+        return f"({value})::jsonb"
+
+    def instant(self, value: str) -> str:
+        return f"({value})::timestamptz"
+
+    def utc(self, column: str) -> str:
+        """Ask for UTC without a zone: Django's own reading depends on USE_TZ."""
+        return f"{column} at time zone 'UTC'"
+
+    def boolean(self, value: str) -> str:
+        return f"({value})::int::boolean" if value.isdigit() else f"({value})::boolean"
+
+    def write_instant(self, instant: datetime) -> str:
+        return instant.isoformat()
+
+    def read_instant(self, value: Any) -> datetime:
+        instant: datetime = value.replace(tzinfo=UTC)
+        return instant

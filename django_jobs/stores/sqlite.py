@@ -1,0 +1,132 @@
+"""Write: the SQLite dialect. One writer at a time; "now" is this host's clock, as one text of fixed width.
+
+A statement that writes begins as a write, so it waits for the file's lock instead of failing half-way. What the busy
+timeout doesn't cover is retried within a bound, but never inside a caller's transaction: its error is theirs to see.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from django.db import OperationalError
+
+from django_jobs import clock
+from django_jobs.stores.base import MOST_ERRORS, Store
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+FORMAT = "%Y-%m-%d %H:%M:%S.%f"
+
+LOCKED_BOUND = 30.0
+"""Seconds that a statement of ours is tried again while the file is locked."""
+
+DRAW_IDS = "update sqlite_sequence set seq = seq + %(count)s where name = %(table)s returning seq"
+FIRST_IDS = "insert into sqlite_sequence (name, seq) values (%(table)s, %(count)s)"
+
+# SQLite knows no LATERAL; an IN with a limit of its own, asked once for each pair, comes to the same.
+PICKED = """
+  select job.id, job.alone, job.run_at, coalesce(job.expires_at <= {now}, 0) as expired,
+    open.queue, open.room, open.priority, open.turn
+  from open cross join {job} as job
+  where job.id in (
+    select ready.id from {job} as ready
+    where ready.state = 'READY' and ready.name > '' and ready.queue = open.queue and ready.priority = open.priority
+      and ready.run_at <= {now}EXTRA
+    order by ready.run_at, ready.id limit %(limit)s)
+"""
+
+APPEND = """json_insert(
+    case when json_type(job.errors) <> 'array' then '[]'
+      when json_array_length(job.errors) >= MOST then json_remove(job.errors, '$[1]')
+      else job.errors end,
+    '$[#]', json_set(ENTRY,
+      '$.attempt', job.attempts, '$.worker', job.worker,
+      '$.started_at', replace(job.started_at, ' ', 'T') || 'Z', '$.at', replace({now}, ' ', 'T') || 'Z'))""".replace(
+    "MOST", str(MOST_ERRORS)
+)
+
+
+class SQLiteStore(Store):
+    """Rows in an SQLite file, 3.35 or newer."""
+
+    wait = ""
+    skip = ""
+    own = ""
+
+    def run(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Run one statement, again for a while where the file is locked and no transaction is open."""
+        give_up = time.monotonic() + LOCKED_BOUND
+        while True:
+            try:
+                return super().run(connection, sql, values)
+            except OperationalError as error:
+                patient = not connection.in_atomic_block and time.monotonic() < give_up
+                if not (patient and _is_locked(error)):
+                    raise
+            time.sleep(random.uniform(0.005, 0.05))  # noqa: S311 - spreads writers, no secret
+
+    def draw_ids(self, connection: BaseDatabaseWrapper, count: int) -> list[int]:
+        """Move the table's AUTOINCREMENT on, as an insert would; the caller's transaction keeps the two together."""
+        values = {"table": self._tables["job"].strip('"'), "count": count}
+        rows = self.run(connection, DRAW_IDS, values)
+        if not rows:
+            self.run(connection, FIRST_IDS, values)
+        last = rows[0][0] if rows else count
+        return list(range(last - count + 1, last + 1))
+
+    def notify(self, connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
+        """Do nothing: workers see that the file changed."""
+
+    def clock_values(self, frozen: datetime | None) -> dict[str, Any]:
+        return {"now": (frozen or clock.now()).strftime(FORMAT)}
+
+    def now(self, *, frozen: bool) -> str:
+        return "%(now)s"
+
+    def after(self, instant: str, seconds: str) -> str:
+        """Add seconds to the microsecond, in the fixed width of instants; SQLite's own functions round to milliseconds."""
+        micros = f"(cast(substr({instant} || '000000', 21, 6) as int) + cast(round(({seconds}) * 1000000) as int))"
+        whole = f"datetime(substr({instant}, 1, 19), ({micros} / 1000000) || ' seconds')"
+        return f"({whole} || printf('.%%06d', {micros} %% 1000000))"
+
+    def rows(self, parameter: str, columns: Mapping[str, str]) -> str:
+        """Read a JSON array of objects as a table."""
+        typed = ", ".join(f"json_extract(value, '$.{column}') as {column}" for column in columns)
+        return f"(select {typed} from json_each(%({parameter})s)) as c"
+
+    def append(self, entry: str) -> str:
+        """Append with the JSON functions; a full list loses the second entry, so that the first stays."""
+        return APPEND.replace("ENTRY", entry)
+
+    def picked(self, extra: str) -> str:
+        return PICKED.replace("EXTRA", extra)
+
+    def json(self, value: str) -> str:
+        return value
+
+    def instant(self, value: str) -> str:
+        return value
+
+    def utc(self, column: str) -> str:
+        return column
+
+    def boolean(self, value: str) -> str:
+        return value
+
+    def write_instant(self, instant: datetime) -> str:
+        return instant.astimezone(UTC).strftime(FORMAT)
+
+    def read_instant(self, value: Any) -> datetime:
+        """Read text; Django's connections convert a plain column before."""
+        instant: datetime = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        return instant.replace(tzinfo=UTC)
+
+
+def _is_locked(error: OperationalError) -> bool:
+    text = str(error)
+    return "locked" in text or "busy" in text
