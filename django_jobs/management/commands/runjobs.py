@@ -1,0 +1,126 @@
+"""Front door: `manage.py runjobs` claims and runs jobs until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError, connections
+from django.db.migrations.executor import MigrationExecutor
+
+from django_jobs import logs, performers
+from django_jobs.conf import settings
+from django_jobs.durations import parse
+from django_jobs.worker.plan import Plan, default_concurrency, new_identity, parse_queues
+from django_jobs.worker.process import Process
+
+CONFIGURATION = 1
+"""Exit code: it can't work like this."""
+
+
+class Command(BaseCommand):
+    """Claim jobs under a lease and run them."""
+
+    help = "Run background jobs. Ctrl-C once: finish running jobs; twice: stop now."
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the flags; each may stand in DJANGO_JOBS['WORKER'] under its name."""
+        parser.add_argument(
+            "-q", "--queues", default=None, metavar="a,b:4",
+            help="queues to serve, all by default; b:4 runs at most four jobs of b at once in this command",
+        )  # fmt: skip
+        parser.add_argument(
+            "-c", "--concurrency", type=int, default=None, metavar="N",
+            help=f"jobs to run at once (default {default_concurrency()}: two a core, ten at the most)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--processes", default=None, metavar="N",
+            help="worker processes; this release runs all in one process (0), without hard kills and crash isolation",
+        )  # fmt: skip
+        parser.add_argument("--name", default=None, help="what to call this worker (default host:pid)")
+        parser.add_argument("--drain", "--once", action="store_true", help="run until nothing is due, then exit")
+        parser.add_argument(
+            "--grace", default=None, metavar="S", help="time for running jobs when stopping (default 15 s)"
+        )
+        parser.add_argument(
+            "--poll-interval", default=None, metavar="S", help="how often to look for jobs (default 1 s)"
+        )
+
+    def handle(self, **options: Any) -> None:
+        """Work, and exit with the code that says how it ended."""
+        verbosity = options["verbosity"]
+        if verbosity:
+            logs.show_on_stderr(logging.DEBUG if verbosity > 1 else logging.INFO)
+        plan = self._plan(options)
+        self._refuse_what_cannot_work(plan)
+        process = Process(plan)
+        before = {number: signal.signal(number, lambda *_: process.ask_to_stop()) for number in _stop_signals()}
+        try:
+            code = process.run()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if code:
+            self._exit(code)
+
+    def _plan(self, options: dict[str, Any]) -> Plan:
+        try:
+            said = {**settings().worker, **{name: value for name, value in options.items() if value is not None}}
+            concurrency = int(said.get("concurrency", default_concurrency()))
+            if concurrency < 1:
+                message = f"--concurrency {concurrency}: give 1 or more"
+                raise ValueError(message)
+            if str(said.get("processes", "0")) not in {"0", "1"}:
+                message = (
+                    f"--processes {said['processes']}: this release runs all in one process; give 0 or leave it out"
+                )
+                raise ValueError(message)
+            grace = parse(said["grace"], what="--grace") if "grace" in said else settings().grace
+            return Plan(
+                alias=settings().database,
+                identity=new_identity(said.get("name")),
+                queues=parse_queues(said.get("queues", "")),
+                concurrency=concurrency,
+                poll=parse(said.get("poll_interval", 1), what="--poll-interval").total_seconds(),
+                grace=grace.total_seconds(),
+                drain=options["drain"],
+            )
+        except (ValueError, TypeError, ImproperlyConfigured) as error:
+            raise CommandError(str(error), returncode=CONFIGURATION) from error
+
+    def _refuse_what_cannot_work(self, plan: Plan) -> None:
+        for name, first, second in performers.clashes():
+            message = f"two performers are named {name}: {first.function.__module__} and {second.function.__module__}"
+            raise CommandError(message, returncode=CONFIGURATION)
+        try:
+            executor = MigrationExecutor(connections[plan.alias])
+            targets = [key for key in executor.loader.graph.leaf_nodes() if key[0] == "django_jobs"]
+            is_behind = bool(executor.migration_plan(targets))
+        except (DatabaseError, ImproperlyConfigured) as error:
+            message = f"the database {plan.alias!r} can't be used: {str(error).strip()}"
+            raise CommandError(message, returncode=CONFIGURATION) from error
+        finally:
+            connections[plan.alias].close()
+        if is_behind:
+            message = f"tables are missing or behind; run: python manage.py migrate django_jobs --database {plan.alias}"
+            raise CommandError(message, returncode=CONFIGURATION)
+
+    def _exit(self, code: int) -> None:
+        if self._called_from_command_line:
+            # Bodies that still run would keep the interpreter from ending.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            logging.shutdown()
+            os._exit(code)
+        raise SystemExit(code)
+
+
+def _stop_signals() -> tuple[signal.Signals, ...]:
+    return (signal.SIGINT, signal.SIGTERM)

@@ -1,0 +1,62 @@
+"""Drive: what any worker does for all: reclaim, expire, prune. A table of duties and intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_jobs import clock, lifecycle
+from django_jobs.conf import settings
+from django_jobs.worker.link import Link
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duty:
+    """Something to be done every `interval` seconds, beginning at once. It says how much it found to do."""
+
+    name: str
+    interval: float
+    do: Callable[[BaseDatabaseWrapper], int]
+
+
+def duties() -> tuple[Duty, ...]:
+    """Give the duties of a worker; reclaim comes by within a quarter of a lease."""
+    quarter = settings().lease.total_seconds() / 4
+    return (
+        Duty(name="reclaim", interval=min(5.0, quarter), do=lifecycle.reclaim),
+        Duty(name="expire", interval=10.0, do=lifecycle.expire),
+        Duty(name="prune", interval=3600.0, do=lifecycle.prune),
+    )
+
+
+class Chores:
+    """Does each duty when its time has come; one that fails doesn't keep the others from theirs."""
+
+    def __init__(self, *, link: Link, duties: tuple[Duty, ...]) -> None:
+        self._link = link
+        self._duties = duties
+        self._due = dict.fromkeys((duty.name for duty in duties), 0.0)
+
+    def tick(self) -> float:
+        """Do what is due, and give the seconds until the next duty. Raises the first error of a duty after all had a go."""
+        errors: list[Exception] = []
+        for duty in self._duties:
+            if clock.monotonic() < self._due[duty.name]:
+                continue
+            self._due[duty.name] = clock.monotonic() + duty.interval
+            try:
+                with self._link.connected() as connection:
+                    duty.do(connection)
+            except Exception as error:  # noqa: BLE001 - told below, when the others are done
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return max(0.0, min(self._due.values()) - clock.monotonic())
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._link.close()

@@ -1,0 +1,288 @@
+"""Drive: the threads that run jobs, as leader and followers, and the event loop beside them.
+
+The threads share one deque of claimed jobs and one list of outcomes. One that finds the deque empty takes the baton: it
+settles what has ended and claims for the free slots, gives the baton back, and runs jobs like the others. Nobody hands
+jobs over; while nothing is due, one thread waits for the next poll and the others wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from threading import Condition, Event, Thread
+from typing import TypeAlias
+
+from django_jobs import clock, lifecycle, runner, signals
+from django_jobs.lifecycle import Run
+from django_jobs.outcomes import Outcome, Released
+from django_jobs.records import Claim
+from django_jobs.worker.board import Board
+from django_jobs.worker.link import Link
+from django_jobs.worker.loop import pause_after
+from django_jobs.worker.plan import Plan
+
+_End: TypeAlias = Callable[[Claim, Outcome], None]
+
+LOCKED_PAUSE = 0.1
+"""Seconds until an end whose row somebody locks is tried again."""
+
+
+class Crew:
+    """Claims, runs and settles with `plan.concurrency` slots. `turn` and `perform` are its steps; threads repeat them."""
+
+    def __init__(self, *, plan: Plan, board: Board, link: Link, on_over: Callable[[], None] = lambda: None) -> None:
+        self._plan = plan
+        self._on_over = on_over
+        self._board = board
+        self._link = link
+        self._todo: deque[Claim] = deque()
+        self._ended: list[Run] = []
+        self._running = 0
+        self._last_queue = ""
+        self._failures = 0
+        # Everything above and below is written under this condition's lock, but what the baton's holder alone touches.
+        self._changed = Condition()
+        self._has_baton = False
+        self._is_polled = False
+        self._next_turn = 0.0
+        self._not_before = 0.0
+        self._is_closing = False
+        self._is_drained = False
+        self._over = Event()
+        self._loop = _EventLoop()
+        self._threads: list[Thread] = []
+
+    # -- from outside
+
+    def start(self) -> None:
+        """Start the threads."""
+        for number in range(1, self._plan.concurrency + 1):
+            thread = Thread(target=self._work, name=f"django_jobs slot {number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def close(self) -> None:
+        """Claim nothing more and give back what hasn't started; running jobs go on."""
+        with self._changed:
+            self._is_closing = True
+            self._ended += [(claim, Released(started=False)) for claim in self._todo]
+            self._todo.clear()
+            self._changed.notify_all()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until all is done after `close`, or drained, and tell whether that came within `timeout` seconds."""
+        return self._over.wait(timeout)
+
+    def stop(self) -> None:
+        """End the event loop and close the connection, when no thread needs them any more."""
+        for thread in self._threads:
+            thread.join(timeout=1.0)
+        self._loop.stop()
+        self._link.close()
+
+    @property
+    def running(self) -> int:
+        """How many bodies run now."""
+        with self._changed:
+            return self._running
+
+    @property
+    def unwritten(self) -> int:
+        """How many ends aren't in the database yet."""
+        with self._changed:
+            return len(self._ended)
+
+    # -- the baton
+
+    def turn(self) -> float:
+        """Settle what has ended, claim for the free slots, and give the seconds until the next turn is wanted."""
+        with self._changed:
+            ended, self._ended = self._ended, []
+        try:
+            locked = self._settled(ended)
+        except BaseException:
+            with self._changed:
+                # Ends are kept until they can be written.
+                self._ended = ended + self._ended
+            raise
+        with self._changed:
+            self._ended += locked
+        claimed = self._claimed()
+        if locked:
+            return LOCKED_PAUSE
+        return 0.0 if claimed else self._plan.poll
+
+    def _settled(self, ended: list[Run]) -> list[Run]:
+        if not ended:
+            return []
+        with self._link.connected() as connection:
+            locked = lifecycle.settle(connection, ended)
+        still = {claim.lease for claim, _ in locked}
+        self._board.drop(claim.lease for claim, _ in ended if claim.lease not in still)
+        return locked
+
+    def _claimed(self) -> bool:
+        """Claim for the free slots, and tell whether there may be more to claim at once."""
+        with self._changed:
+            free = 0 if self._is_closing else self._plan.concurrency - self._running - len(self._todo)
+        if free < 1 or self._board.holds_alone():
+            return False
+        in_hand = self._board.per_queue()
+        request = self._plan.request(limit=free, in_hand=in_hand, last_queue=self._last_queue)
+        if request.queues == ():
+            return False
+        with self._link.connected() as connection:
+            claimed = lifecycle.claim(connection, request)
+        self._board.take(claimed.claims)
+        if claimed.claims:
+            self._last_queue = claimed.claims[0].queue
+        with self._changed:
+            if self._is_closing:
+                # The word to close came while the claim was under way.
+                self._ended += [(claim, Released(started=False)) for claim in claimed.claims]
+            else:
+                self._todo.extend(claimed.claims)
+            is_empty = not claimed.claims and not claimed.expired
+            self._is_drained = self._plan.drain and is_empty and not in_hand.total()
+        return not is_empty and len(claimed.claims) < free
+
+    # -- a thread
+
+    def _work(self) -> None:
+        while (claim := self._next()) is not None:
+            self.perform(claim)
+
+    def _next(self) -> Claim | None:
+        """Give the next job to run, taking turns with the baton meanwhile; None when the crew is done."""
+        with self._changed:
+            while True:
+                if self._todo:
+                    self._running += 1
+                    claim = self._todo.popleft()
+                    # Somebody else has to watch the clock now.
+                    self._changed.notify()
+                    return claim
+                if self._is_over():
+                    if not self._over.is_set():
+                        self._over.set()
+                        self._on_over()
+                    self._changed.notify_all()
+                    return None
+                if self._is_turn():
+                    self._lead()
+                else:
+                    self._follow()
+
+    def _is_over(self) -> bool:
+        closing = self._is_closing or self._is_drained
+        return closing and not (self._todo or self._running or self._ended or self._has_baton)
+
+    def _is_turn(self) -> bool:
+        if self._has_baton or clock.monotonic() < self._not_before:
+            return False
+        return bool(self._ended) or clock.monotonic() >= self._next_turn
+
+    def _lead(self) -> None:
+        """Take a turn outside the lock."""
+        self._has_baton = True
+        self._changed.release()
+        try:
+            delay = self._guarded_turn()
+        finally:
+            self._changed.acquire()
+            self._has_baton = False
+        self._next_turn = clock.monotonic() + delay
+        # So many can begin at once; one of those left over watches the clock.
+        self._changed.notify(len(self._todo) + 1)
+
+    def _guarded_turn(self) -> float:
+        try:
+            delay = self.turn()
+        except Exception as error:  # noqa: BLE001 - a bad turn must not end the crew
+            self._failures += 1
+            message = f"crew: a turn failed ({self._failures} in a row): {error!r}"
+            signals.odd.send_robust(None, message=message, exception=error, level=logging.ERROR)
+            delay = pause_after(self._failures)
+            self._not_before = clock.monotonic() + delay
+            return delay
+        self._failures = 0
+        self._not_before = clock.monotonic() + delay if delay == LOCKED_PAUSE else 0.0
+        return delay
+
+    def _follow(self) -> None:
+        """Wait for a change; one of those that wait watches the clock."""
+        if self._is_polled or self._has_baton:
+            self._changed.wait()
+            return
+        self._is_polled = True
+        try:
+            moment = max(self._next_turn, self._not_before)
+            self._changed.wait(max(0.0, moment - clock.monotonic()))
+        finally:
+            self._is_polled = False
+
+    # -- a job
+
+    def perform(self, claim: Claim) -> None:
+        """Run one job here, or on the event loop if it is async; its outcome waits for the next turn."""
+        if runner.is_async(claim):
+            self._loop.run(claim, self._end)
+        else:
+            self._end(claim, runner.run(claim))
+
+    def _end(self, claim: Claim, outcome: Outcome) -> None:
+        with self._changed:
+            self._running -= 1
+            self._ended.append((claim, outcome))
+            self._changed.notify()
+
+
+class _EventLoop:
+    """One event loop in a thread of its own, started with the first async job."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: Thread | None = None
+        self._starting = Condition()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def run(self, claim: Claim, end: _End) -> None:
+        """Run the job on the loop; `end` is called there with its outcome."""
+        loop = self._started()
+        loop.call_soon_threadsafe(self._begin, claim, end)
+
+    def stop(self) -> None:
+        """Stop the loop."""
+        if self._loop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(timeout=1.0)
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._starting:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = Thread(
+                    target=self._serve, args=(self._loop,), name="django_jobs event loop", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            loop.close()
+
+    def _begin(self, claim: Claim, end: _End) -> None:
+        assert self._loop is not None
+        task = self._loop.create_task(self._run(claim, end), context=Context())
+        # The loop itself holds tasks weakly.
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, claim: Claim, end: _End) -> None:
+        end(claim, await runner.arun(claim))

@@ -1,0 +1,77 @@
+"""Drive: what a worker is asked to do, checked, as a value. Starts nothing."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from django_jobs.conf import settings
+from django_jobs.performers import NAME, known_names
+from django_jobs.records import ClaimRequest
+
+
+def new_identity(name: str | None = None) -> str:
+    """Name one life of a process: host and process id, or the given name, and a random part."""
+    return f"{(name or f'{socket.gethostname()}:{os.getpid()}')[:120]}:{secrets.token_hex(4)}"
+
+
+def default_concurrency() -> int:
+    """Give two slots a core, ten at the most."""
+    return min((os.cpu_count() or 1) * 2, 10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What one worker does: which queues it serves, with how many slots.
+
+    `queues` maps each queue to its cap, None for no cap; `queues` None serves every queue. `drain` ends the worker when
+    nothing is due. `poll` and `grace` are seconds.
+    """
+
+    alias: str
+    identity: str = field(default_factory=new_identity)
+    queues: Mapping[str, int | None] | None = None
+    concurrency: int = field(default_factory=default_concurrency)
+    poll: float = 1.0
+    grace: float = 15.0
+    drain: bool = False
+
+    def request(self, *, limit: int, in_hand: Mapping[str, int], last_queue: str) -> ClaimRequest:
+        """Ask for at most `limit` jobs, given how many of each queue are in hand."""
+        conf = settings()
+        caps = {queue: cap for queue, cap in (self.queues or {}).items() if cap is not None}
+        full = {queue for queue, cap in caps.items() if in_hand.get(queue, 0) >= cap}
+        return ClaimRequest(
+            worker=self.identity,
+            limit=limit,
+            lease=conf.lease,
+            grace=conf.timeout_grace,
+            queues=None if self.queues is None else tuple(q for q in self.queues if q not in full),
+            rooms={queue: cap - in_hand.get(queue, 0) for queue, cap in caps.items() if queue not in full},
+            last_queue=last_queue,
+            empty_handed=not any(in_hand.values()),
+            names=known_names() if conf.unknown_jobs == "leave" else None,
+        )
+
+
+def parse_queues(text: str) -> dict[str, int | None] | None:
+    """Read "a,b:4": queue a without a cap, four of b at once; '' serves every queue. Raises ValueError with the remedy."""
+    queues: dict[str, int | None] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, cap = part.rpartition(":")
+        if not colon:
+            name, cap = part, ""
+        elif not cap.isdigit():
+            # Queue names may hold colons themselves.
+            name, cap = part, ""
+        if not NAME.fullmatch(name):
+            message = f"queue {name!r}: give 1 to 100 letters, digits or any of _ - . :"
+            raise ValueError(message)
+        if cap and int(cap) < 1:
+            message = f"{part}: a cap below 1 would run nothing; leave the queue out, or pause it"
+            raise ValueError(message)
+        queues[name] = int(cap) if cap else None
+    return queues or None

@@ -1,0 +1,95 @@
+"""Drive: one turn of a worker in the calling thread and on the caller's connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Event
+from typing import TYPE_CHECKING
+
+from django.db import InterfaceError, OperationalError, connections
+
+from django_jobs import clock, lifecycle, runner
+from django_jobs.conf import settings
+from django_jobs.outcomes import Outcome
+from django_jobs.records import Claim
+from django_jobs.worker.board import Board
+from django_jobs.worker.keeper import Keeper
+from django_jobs.worker.link import Link
+from django_jobs.worker.loop import Loop, pause_after
+from django_jobs.worker.plan import Plan, new_identity
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+
+def work_one(queue: str | None = None) -> Outcome | None:
+    """Claim and run one due job, of `queue` or of any, and give its outcome; None when nothing is due.
+
+    In a caller's transaction (a TestCase's, for one) everything happens inside of it; elsewhere the lease is renewed
+    while the job runs.
+    """
+    done = work_claim(queue)
+    return None if done is None else done[1]
+
+
+def work_claim(queue: str | None = None, *, only: tuple[str, ...] | None = None) -> tuple[Claim, Outcome] | None:
+    """Do as `work_one`, and give the claim with its outcome; `only` limits it to jobs of these names."""
+    connection = connections[settings().database]
+    claim = _claimed(connection, queue, only)
+    if claim is None:
+        return None
+    with _kept(connection, claim):
+        outcome = runner.run(claim)
+        _settle(connection, claim, outcome)
+    return claim, outcome
+
+
+def _claimed(connection: BaseDatabaseWrapper, queue: str | None, only: tuple[str, ...] | None) -> Claim | None:
+    plan = Plan(
+        alias=connection.alias, identity=new_identity(), queues=None if queue is None else {queue: None}, concurrency=1
+    )
+    request = plan.request(limit=1, in_hand={}, last_queue="")
+    if only is not None:
+        request = replace(request, names=only)
+    while True:
+        claimed = lifecycle.claim(connection, request)
+        if claimed.claims or not claimed.expired:
+            return claimed.claims[0] if claimed.claims else None
+
+
+@contextmanager
+def _kept(connection: BaseDatabaseWrapper, claim: Claim) -> Iterator[None]:
+    """Renew the claim's lease meanwhile. Within a transaction nobody else sees the claim, so nobody can take it."""
+    if connection.in_atomic_block:
+        yield
+        return
+    board = Board()
+    board.take([claim])
+    keeper = Keeper(board=board, link=Link(connection.alias))
+    loop = Loop("keeper", keeper.tick, on_end=keeper.close)
+    loop.start(after=keeper.interval)
+    try:
+        yield
+    finally:
+        loop.stop()
+        loop.join(timeout=1.0)
+
+
+def _settle(connection: BaseDatabaseWrapper, claim: Claim, outcome: Outcome) -> None:
+    """Write the end, again for as long as a lease where the database is away or the row is locked."""
+    give_up = clock.monotonic() + settings().lease.total_seconds()
+    failures = 0
+    while True:
+        try:
+            if not lifecycle.settle(connection, [(claim, outcome)]):
+                return
+        except (OperationalError, InterfaceError):
+            if connection.in_atomic_block or clock.monotonic() > give_up:
+                raise
+            connection.close()
+        if clock.monotonic() > give_up:
+            return
+        failures += 1
+        Event().wait(pause_after(failures))
