@@ -16,18 +16,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duty:
-    """Something to be done every `interval` seconds, beginning at once. It says how much it found to do."""
+    """Something to be done every `interval` seconds. It says how much it found to do.
+
+    A duty that judges others by time holds off for `hold` seconds after the start and after an error: leases that lapsed
+    while the database was away belong to workers that are about to renew them.
+    """
 
     name: str
     interval: float
     do: Callable[[BaseDatabaseWrapper], int]
+    hold: float = 0.0
 
 
 def duties() -> tuple[Duty, ...]:
     """Give the duties of a worker; reclaim comes by within a quarter of a lease."""
     quarter = settings().lease.total_seconds() / 4
     return (
-        Duty(name="reclaim", interval=min(5.0, quarter), do=lifecycle.reclaim),
+        Duty(name="reclaim", interval=min(5.0, quarter), do=lifecycle.reclaim, hold=quarter),
         Duty(name="expire", interval=10.0, do=lifecycle.expire),
         Duty(name="prune", interval=3600.0, do=lifecycle.prune),
     )
@@ -39,7 +44,7 @@ class Chores:
     def __init__(self, *, link: Link, duties: tuple[Duty, ...]) -> None:
         self._link = link
         self._duties = duties
-        self._due = dict.fromkeys((duty.name for duty in duties), 0.0)
+        self._due = {duty.name: clock.monotonic() + duty.hold for duty in duties}
 
     def tick(self) -> float:
         """Do what is due, and give the seconds until the next duty. Raises the first error of a duty after all had a go."""
@@ -54,8 +59,13 @@ class Chores:
             except Exception as error:  # noqa: BLE001 - told below, when the others are done
                 errors.append(error)
         if errors:
+            self._hold_off()
             raise errors[0]
         return max(0.0, min(self._due.values()) - clock.monotonic())
+
+    def _hold_off(self) -> None:
+        for duty in self._duties:
+            self._due[duty.name] = max(self._due[duty.name], clock.monotonic() + duty.hold)
 
     def close(self) -> None:
         """Close the connection."""

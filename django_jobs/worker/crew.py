@@ -12,10 +12,12 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
+from datetime import timedelta
 from threading import Condition, Event, Thread
 from typing import TypeAlias
 
-from django_jobs import clock, lifecycle, runner, signals
+from django_jobs import clock, lifecycle, runner, signals, transitions
+from django_jobs.failures import failure_of
 from django_jobs.lifecycle import Run
 from django_jobs.outcomes import Outcome, Released
 from django_jobs.records import Claim
@@ -230,8 +232,12 @@ class Crew:
         """Run one job here, or on the event loop if it is async; its outcome waits for the next turn."""
         if runner.is_async(claim):
             self._loop.run(claim, self._end)
-        else:
-            self._end(claim, runner.run(claim))
+            return
+        try:
+            outcome = runner.run(claim)
+        except BaseException as error:  # noqa: BLE001 - runner lets nothing through; were it to, the slot must live on
+            outcome = _broken(claim, error)
+        self._end(claim, outcome)
 
     def _end(self, claim: Claim, outcome: Outcome) -> None:
         with self._changed:
@@ -285,4 +291,14 @@ class _EventLoop:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, claim: Claim, end: _End) -> None:
-        end(claim, await runner.arun(claim))
+        try:
+            outcome = await runner.arun(claim)
+        except BaseException as error:  # noqa: BLE001 - as in perform
+            outcome = _broken(claim, error)
+        end(claim, outcome)
+
+
+def _broken(claim: Claim, error: BaseException) -> Outcome:
+    """Describe a run whose surroundings failed, for example a connection that broke while it was tidied."""
+    failure = failure_of(error, job=claim.name)
+    return transitions.after_failure(claim, failure, delay=timedelta(seconds=15))

@@ -1,0 +1,275 @@
+"""The steps of a crew, one after the other in the test's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connections
+from django.test import override_settings
+
+from django_jobs import clock, lifecycle
+from django_jobs.models import Job, Queue
+from django_jobs.records import Claim
+from django_jobs.worker.board import Board
+from django_jobs.worker.crew import Crew
+from tests.factories import locked
+from tests.yard import jobs
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+MakeCrew = Callable[..., Crew]
+
+
+def states() -> dict[str, int]:
+    return {
+        state: count
+        for state in ("READY", "RUNNING", "SUCCESSFUL", "FAILED", "CANCELLED")
+        if (count := Job.objects.filter(state=state).count())
+    }
+
+
+def claimed(crew: Crew) -> list[Claim]:
+    return list(crew._todo)
+
+
+def work(crew: Crew) -> Claim:
+    """Run the next job here, as a thread of the crew would."""
+    claim = crew._next()
+    assert claim is not None
+    crew.perform(claim)
+    return claim
+
+
+def test_a_turn_claims_no_more_than_the_free_slots(make_crew: MakeCrew) -> None:
+    jobs.note.later_many((n,) for n in range(10))
+    crew = make_crew(concurrency=3)
+    crew.turn()
+    assert len(claimed(crew)) == 3
+    assert states() == {"READY": 7, "RUNNING": 3}
+
+
+def test_a_job_in_hand_takes_its_slot_from_the_next_claim(make_crew: MakeCrew) -> None:
+    jobs.note.later_many((n,) for n in range(10))
+    crew = make_crew(concurrency=3)
+    crew.turn()
+    crew.turn()
+    assert len(claimed(crew)) == 3
+    crew._running += 1
+    crew._todo.popleft()
+    crew.turn()
+    assert len(claimed(crew)) == 2
+
+
+def test_an_ended_job_is_settled_before_its_slot_is_filled_again(make_crew: MakeCrew) -> None:
+    jobs.note.later_many((n,) for n in range(4))
+    crew = make_crew(concurrency=1)
+    first = work(crew)
+    assert crew.unwritten == 1
+    second = work(crew)
+    assert (Job.objects.get(pk=first.id).state, Job.objects.get(pk=second.id).state) == ("SUCCESSFUL", "RUNNING")
+    assert jobs.noted == [0, 1]
+
+
+def test_the_board_knows_what_is_in_hand_until_its_end_is_written(make_crew: MakeCrew) -> None:
+    jobs.note.later(1)
+    board = Board()
+    crew = make_crew(board=board)
+    claim = work(crew)
+    assert board.leases() == [claim.lease]
+    crew.turn()
+    assert board.leases() == []
+
+
+def test_a_claim_that_came_back_short_is_followed_by_another_at_once(make_crew: MakeCrew) -> None:
+    jobs.note.later(1)
+    crew = make_crew(concurrency=3, poll=5.0)
+    assert crew.turn() == 0.0
+    assert crew.turn() == 5.0
+
+
+def test_a_claim_that_met_only_expired_jobs_is_followed_by_another_at_once(make_crew: MakeCrew) -> None:
+    jobs.note.using(expires=0).later(1)
+    crew = make_crew(concurrency=3, poll=5.0)
+    assert crew.turn() == 0.0
+    assert states() == {"CANCELLED": 1}
+
+
+def test_with_all_slots_taken_nothing_is_asked_for(make_crew: MakeCrew) -> None:
+    jobs.note.later_many((n,) for n in range(2))
+    crew = make_crew(concurrency=2, poll=5.0)
+    assert crew.turn() == 5.0
+
+
+def test_a_cap_holds_over_several_turns(make_crew: MakeCrew) -> None:
+    jobs.note.using(queue="mail", priority=1).later_many((n,) for n in range(5))
+    jobs.note.later_many((n,) for n in range(5))
+    crew = make_crew(queues={"mail": 2, "default": None}, concurrency=4)
+    crew.turn()
+    assert sorted(claim.queue for claim in claimed(crew)) == ["default", "default", "mail", "mail"]
+    for claim in [claim for claim in claimed(crew) if claim.queue == "default"]:
+        crew._todo.remove(claim)
+        crew._running += 1
+        crew.perform(claim)
+    crew.turn()
+    assert sorted(claim.queue for claim in claimed(crew)) == ["default", "default", "mail", "mail"]
+
+
+def test_a_worker_whose_only_queue_is_at_its_cap_asks_for_nothing(make_crew: MakeCrew) -> None:
+    jobs.note.using(queue="mail").later_many((n,) for n in range(5))
+    crew = make_crew(queues={"mail": 1}, concurrency=4)
+    crew.turn()
+    crew.turn()
+    assert [claim.queue for claim in claimed(crew)] == ["mail"]
+
+
+def test_queues_that_are_not_served_are_left_alone(make_crew: MakeCrew) -> None:
+    jobs.note.using(queue="other").later(1)
+    crew = make_crew(queues={"default": None})
+    crew.turn()
+    assert states() == {"READY": 1}
+
+
+def test_paused_queues_are_left_alone(make_crew: MakeCrew) -> None:
+    jobs.note.later(1)
+    Queue.objects.create(name="default", paused_at=datetime(2026, 1, 1, tzinfo=UTC))
+    make_crew().turn()
+    assert states() == {"READY": 1}
+
+
+def test_queues_of_one_priority_take_turns(make_crew: MakeCrew) -> None:
+    for queue in ("a", "b", "c"):
+        jobs.note.using(queue=queue).later_many((queue,) for _ in range(3))
+    crew = make_crew(concurrency=1)
+    for _ in range(6):
+        work(crew)
+    assert jobs.noted == ["a", "b", "c", "a", "b", "c"]
+
+
+def test_an_alone_job_is_run_by_itself(make_crew: MakeCrew) -> None:
+    alone = jobs.note.later("alone")
+    Job.objects.filter(pk=alone.pk).update(alone=True)
+    jobs.note.later_many((n,) for n in range(3))
+    crew = make_crew(concurrency=3)
+    crew.turn()
+    assert [claim.id for claim in claimed(crew)] == [alone.pk]
+    crew.turn()
+    assert [claim.id for claim in claimed(crew)] == [alone.pk]
+
+
+def test_an_end_that_cannot_be_written_is_kept_until_it_can(
+    make_crew: MakeCrew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database goes away between a body's end and its settle."""
+    job = jobs.note.later(1)
+    crew = make_crew()
+    work(crew)
+    settle = lifecycle.settle
+
+    def away(*_: Any) -> None:
+        raise OperationalError("the server went away")
+
+    monkeypatch.setattr(lifecycle, "settle", away)
+    with pytest.raises(OperationalError):
+        crew.turn()
+    assert crew.unwritten == 1
+    monkeypatch.setattr(lifecycle, "settle", settle)
+    crew.turn()
+    assert crew.unwritten == 0
+    assert Job.objects.get(pk=job.pk).state == "SUCCESSFUL"
+
+
+def test_a_connection_that_broke_is_replaced_at_the_next_turn(make_crew: MakeCrew) -> None:
+    crew = make_crew()
+    crew.turn()
+    connection = crew._link._connection
+    assert connection is not None
+    assert connection.connection is not None
+    connection.connection.close()
+    with pytest.raises(Exception, match="closed"):
+        crew.turn()
+    crew._link.close()
+    jobs.note.later(1)
+    crew.turn()
+    assert len(claimed(crew)) == 1
+
+
+@pytest.mark.skipif(connections["default"].vendor == "sqlite", reason="SQLite has no row locks")
+def test_an_end_whose_row_somebody_locks_waits_without_holding_up_others(make_crew: MakeCrew) -> None:
+    stuck, free = jobs.note.later(1), jobs.note.later(2)
+    crew = make_crew(concurrency=2)
+    work(crew)
+    crew.perform(crew._todo.popleft())
+    with locked(stuck.pk):
+        assert crew.turn() == 0.1
+        assert Job.objects.get(pk=free.pk).state == "SUCCESSFUL"
+        assert Job.objects.get(pk=stuck.pk).state == "RUNNING"
+    crew.turn()
+    assert Job.objects.get(pk=stuck.pk).state == "SUCCESSFUL"
+
+
+def test_closing_gives_back_what_has_not_started_uncounted(make_crew: MakeCrew) -> None:
+    jobs.note.later_many((n,) for n in range(3))
+    crew = make_crew(concurrency=3)
+    crew.turn()
+    crew.close()
+    crew.turn()
+    assert states() == {"READY": 3}
+    assert set(Job.objects.values_list("attempts", flat=True)) == {0}
+    assert jobs.noted == []
+
+
+def test_a_closed_crew_claims_nothing(make_crew: MakeCrew) -> None:
+    jobs.note.later(1)
+    crew = make_crew()
+    crew.close()
+    crew.turn()
+    assert states() == {"READY": 1}
+
+
+def test_a_draining_crew_is_over_when_nothing_is_due(make_crew: MakeCrew) -> None:
+    jobs.note.later(1)
+    jobs.note.after(hours=1).later(2)
+    crew = make_crew(drain=True)
+    work(crew)
+    assert crew._next() is None
+    assert states() == {"READY": 1, "SUCCESSFUL": 1}
+
+
+def test_a_run_whose_surroundings_break_is_that_jobs_failure(
+    make_crew: MakeCrew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from django_jobs import runner
+
+    def breaks(claim: Claim) -> None:
+        raise OperationalError("the connection broke while it was tidied")
+
+    job = jobs.note.later(1)
+    crew = make_crew()
+    crew.turn()
+    monkeypatch.setattr(runner, "run", breaks)
+    work(crew)
+    crew.turn()
+    job.refresh_from_db()
+    assert (job.state, job.errors[0]["reason"]) == ("READY", "the connection broke while it was tidied")
+
+
+@override_settings(DJANGO_JOBS={"UNKNOWN_JOBS": "leave"})
+def test_jobs_without_performer_can_be_left_alone(make_crew: MakeCrew) -> None:
+    from django_jobs import enqueue, named
+
+    enqueue([named("nobody.knows"), jobs.note.prepare(1)])
+    crew = make_crew()
+    crew.turn()
+    assert [claim.name for claim in claimed(crew)] == ["tests.yard.note"]
+
+
+def test_a_lease_lasts_from_the_claim(make_crew: MakeCrew) -> None:
+    jobs.note.later(1)
+    with clock.freeze(clock.now() + timedelta(days=1)) as frozen:
+        make_crew().turn()
+        [job] = Job.objects.all()
+        assert job.lease_expires_at == frozen.instant + timedelta(seconds=60)
+        assert job.deadline_at == frozen.instant + timedelta(seconds=300 + 5 + 60)

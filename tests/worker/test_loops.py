@@ -1,0 +1,193 @@
+"""Keeper, chores, board and loop, by their ticks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connections
+
+from django_jobs import clock, lifecycle, signals
+from django_jobs.models import Job
+from django_jobs.records import Lease
+from django_jobs.worker.board import Board
+from django_jobs.worker.chores import Chores, Duty, duties
+from django_jobs.worker.keeper import Keeper
+from django_jobs.worker.link import Link
+from django_jobs.worker.loop import Loop, pause_after
+from tests.factories import claim_one, queue_job, seconds
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.django_db(transaction=True)
+class TestKeeper:
+    def test_it_renews_exactly_what_the_board_holds(self, frozen: clock.FrozenClock) -> None:
+        queue_job()
+        queue_job()
+        mine, leaked = claim_one(), claim_one()
+        board = Board()
+        board.take([mine])
+        keeper = Keeper(board=board, link=Link("default"))
+        frozen.advance(seconds(30))
+        assert keeper.tick() == 15.0
+        keeper.close()
+        assert Job.objects.get(pk=mine.id).lease_expires_at == frozen.instant + MINUTE
+        assert Job.objects.get(pk=leaked.id).lease_expires_at == frozen.instant + seconds(30)
+
+    def test_it_notes_a_cancelled_job(self) -> None:
+        queue_job()
+        claim = claim_one()
+        board = Board()
+        board.take([claim])
+        lifecycle.cancel([claim.id])
+        keeper = Keeper(board=board, link=Link("default"))
+        keeper.tick()
+        keeper.close()
+        assert board.is_cancelled(claim.lease)
+
+    def test_with_empty_hands_it_asks_the_database_nothing(self) -> None:
+        link = Link("default")
+        Keeper(board=Board(), link=link).tick()
+        assert link._connection is None
+
+
+class TestBoard:
+    def test_what_is_dropped_is_forgotten(self) -> None:
+        board = Board()
+        board.drop([Lease(id=1, token=2)])
+        assert board.leases() == []
+        assert len(board) == 0
+        assert not board.holds_alone()
+
+
+@pytest.mark.django_db(transaction=True)
+class TestChores:
+    def test_each_duty_comes_at_its_interval(self, frozen: clock.FrozenClock) -> None:
+        done: list[str] = []
+
+        def do(name: str) -> Any:
+            return lambda connection: done.append(name) or 0
+
+        table = (Duty(name="often", interval=10, do=do("often")), Duty(name="seldom", interval=60, do=do("seldom")))
+        chores = Chores(link=Link("default"), duties=table)
+        assert chores.tick() == 10.0
+        frozen.advance(seconds(10))
+        assert chores.tick() == 10.0
+        frozen.advance(seconds(50))
+        chores.tick()
+        chores.close()
+        assert done == ["often", "seldom", "often", "often", "seldom"]
+
+    def test_a_duty_that_fails_does_not_keep_the_others_from_theirs(self, frozen: clock.FrozenClock) -> None:
+        done: list[str] = []
+
+        def fails(_: Any) -> int:
+            raise OperationalError("away")
+
+        def works(_: Any) -> int:
+            done.append("works")
+            return 0
+
+        table = (Duty(name="fails", interval=10, do=fails), Duty(name="works", interval=10, do=works))
+        chores = Chores(link=Link("default"), duties=table)
+        with pytest.raises(OperationalError, match="away"):
+            chores.tick()
+        chores.close()
+        assert done == ["works"]
+
+    def test_reclaim_holds_off_for_a_quarter_lease_after_the_start_and_after_an_error(
+        self, frozen: clock.FrozenClock
+    ) -> None:
+        done: list[float] = []
+        broken = [False]
+
+        def reclaim(_: Any) -> int:
+            done.append(frozen.elapsed)
+            return 0
+
+        def other(_: Any) -> int:
+            if broken[0]:
+                raise OperationalError("away")
+            return 0
+
+        table = (
+            Duty(name="reclaim", interval=5, do=reclaim, hold=15),
+            Duty(name="other", interval=1, do=other),
+        )
+        chores = Chores(link=Link("default"), duties=table)
+        for second in range(60):
+            broken[0] = second == 20
+            if broken[0]:
+                with pytest.raises(OperationalError):
+                    chores.tick()
+            else:
+                chores.tick()
+            frozen.advance(seconds(1))
+        chores.close()
+        assert done == [15.0, 20.0, 35.0, 40.0, 45.0, 50.0, 55.0]
+
+    def test_the_duties_bring_back_lapsed_jobs_end_expired_and_prune_finished_ones(
+        self, frozen: clock.FrozenClock
+    ) -> None:
+        lapsed = queue_job(queue="a")
+        claim_one()
+        expired = queue_job(queue="b", expires=seconds(30))
+        pruned = queue_job(queue="c", keep=10.0)
+        from django_jobs.outcomes import Succeeded
+
+        lifecycle.settle(connections["default"], [(claim_one(queues=("c",)), Succeeded())])
+        chores = Chores(link=Link("default"), duties=duties())
+        frozen.advance(seconds(61))
+        chores.tick()
+        chores.close()
+        assert dict(Job.objects.values_list("pk", "state")) == {lapsed: "READY", expired: "CANCELLED"}
+        assert pruned not in (lapsed, expired)
+
+
+class TestLoop:
+    def test_a_round_gives_the_delay_that_its_tick_said(self) -> None:
+        assert Loop("test", lambda: 2.5).turn() == 2.5
+
+    def test_bad_rounds_are_told_and_wait_longer_and_longer(self) -> None:
+        told: list[str] = []
+
+        def hear(*, message: str, **_: Any) -> None:
+            told.append(message)
+
+        def fails() -> float:
+            raise ValueError("bad round")
+
+        signals.odd.connect(hear)
+        try:
+            loop = Loop("test", fails)
+            delays = [loop.turn() for _ in range(8)]
+        finally:
+            signals.odd.disconnect(hear)
+        assert delays == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+        assert told[0] == "test: a round failed (1 in a row): ValueError('bad round')"
+        assert len(told) == 8
+
+    def test_a_good_round_ends_the_count_of_bad_ones(self) -> None:
+        outcomes = iter([ValueError("bad"), 1.0, ValueError("bad")])
+
+        def tick() -> float:
+            outcome = next(outcomes)
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        loop = Loop("test", tick)
+        assert [loop.turn() for _ in range(3)] == [0.1, 1.0, 0.1]
+
+    def test_a_pause_never_overflows(self) -> None:
+        assert pause_after(10_000) == 5.0
+
+    def test_it_ends_when_told_and_cleans_up(self) -> None:
+        ended: list[bool] = []
+        loop = Loop("test", lambda: 60.0, on_end=lambda: ended.append(True))
+        loop.start()
+        loop.stop()
+        assert loop.join(10.0)
+        assert ended == [True]
