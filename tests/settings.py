@@ -1,7 +1,11 @@
-"""Settings of the suite: `default` and `other`, both on the database that DATABASE_URL names."""
+"""Settings of the suite: `default` and `other`, both on the database that DATABASE_URL names.
+
+Processes that a test starts read here, too: LIVE_DATABASE names the test's own database, LIVE_JOBS holds DJANGO_JOBS.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,8 @@ def _database(name: str) -> dict[str, Any]:
         suffix = "" if name == "default" else f"_{name}"
         database["TEST"] = {"NAME": f"test_{database['NAME']}{suffix}", "TEMPLATE": "template0"}
         database["NAME"] = "postgres"
+    if name == "default" and (live := os.environ.get("LIVE_DATABASE")):
+        database["NAME"] = live
     return database
 
 
@@ -62,5 +68,6 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 TIME_ZONE = "Europe/Paris"
 LANGUAGE_CODE = "en"
+DJANGO_JOBS = json.loads(os.environ.get("LIVE_JOBS", "{}"))
 STATIC_URL = "/static/"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -104,7 +104,7 @@ class Command(BaseCommand):
             targets = [key for key in executor.loader.graph.leaf_nodes() if key[0] == "django_jobs"]
             is_behind = bool(executor.migration_plan(targets))
         except (DatabaseError, ImproperlyConfigured) as error:
-            message = f"the database {plan.alias!r} can't be used: {str(error).strip()}"
+            message = f"the database {plan.alias!r} can't be used: {' '.join(str(error).split())}"
             raise CommandError(message, returncode=CONFIGURATION) from error
         finally:
             connections[plan.alias].close()

@@ -1,0 +1,89 @@
+"""Real worker processes on the test's own database, and bounded waiting for what they do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from django.db import connections
+
+Found = TypeVar("Found")
+
+PATIENCE = 60.0
+"""Seconds after which a test gives up on a process; never how long a good one takes."""
+
+
+class Worker:
+    """One `manage.py runjobs`, with its stderr in a file."""
+
+    def __init__(self, folder: Path, *arguments: str, jobs: dict[str, Any] | None = None, name: str = "worker") -> None:
+        self.log = folder / f"{name}.log"
+        environment = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.settings",
+            "LIVE_DATABASE": str(connections["default"].settings_dict["NAME"]),
+            "LIVE_JOBS": json.dumps(jobs or {}),
+            "PYTHONUNBUFFERED": "1",
+        }
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "django", "runjobs", *arguments],
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+            )
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text()
+
+    def began(self) -> None:
+        """Wait until it says that it works."""
+        until(lambda: " slots · " in self.output or self.process.poll() is not None, what=f"{self.log} says it works")
+        assert self.process.poll() is None, self.output
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        return self.process.wait(PATIENCE)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(PATIENCE)
+
+
+@contextmanager
+def workers(folder: Path, *arguments: str, count: int = 1, jobs: dict[str, Any] | None = None) -> Iterator[list[Worker]]:
+    """Run some workers, and end them with the test."""
+    started = [Worker(folder, *arguments, jobs=jobs, name=f"worker-{number}") for number in range(count)]
+    try:
+        for worker in started:
+            worker.began()
+        yield started
+    finally:
+        for worker in started:
+            worker.end()
+
+
+def until(condition: Callable[[], Found], *, what: str) -> Found:
+    """Ask again and again, give what is true at last, and fail after PATIENCE."""
+    give_up = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        assert time.monotonic() < give_up, f"still waiting that {what}"
+        time.sleep(0.02)
+    return found
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []

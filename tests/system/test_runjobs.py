@@ -1,0 +1,184 @@
+"""`manage.py runjobs` as a real process: signals, exit codes, several workers on one database."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db import connections
+
+from django_jobs import clock
+from django_jobs.models import Job
+from tests.system.processes import Worker, lines, until, workers
+from tests.yard import jobs
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def state_of(job: Job) -> str:
+    return Job.objects.values_list("state", flat=True).get(pk=job.pk)
+
+
+def test_a_stop_signal_lets_running_jobs_finish_and_exits_0(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    job = jobs.append_and_linger.later(str(marks), "x", 1.0)
+    with workers(tmp_path) as [worker]:
+        until(lambda: lines(marks), what="the job begins")
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 0
+    assert lines(marks) == ["begin x", "end x"]
+    assert state_of(job) == "SUCCESSFUL"
+
+
+def test_o23_after_the_stop_signal_nothing_more_is_claimed(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    jobs.interrupt_own_process.using(priority=1).later(str(marks))
+    jobs.append.later_many((str(marks), f"{n}") for n in range(1_000))
+    with workers(tmp_path, "--concurrency", "1") as [worker]:
+        assert worker.wait() == 0
+    # With one slot the signal comes while the first job runs, so no other job may start.
+    assert lines(marks) == ["finished"]
+    assert Counter(Job.objects.values_list("state", "attempts")) == {("SUCCESSFUL", 1): 1, ("READY", 0): 1_000}
+
+
+def test_o22_a_second_signal_stops_at_once_and_says_what_is_left(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    job = jobs.append_and_linger.later(str(marks), "x", 600.0)
+    with workers(tmp_path) as [worker]:
+        until(lambda: lines(marks), what="the job begins")
+        worker.send(signal.SIGINT)
+        until(lambda: "finishing 1 running jobs" in worker.output, what="the worker heard the first signal")
+        begun = time.monotonic()
+        worker.send(signal.SIGINT)
+        assert worker.wait() == 3
+        # The job has ten minutes to go; the bound is generous for a busy machine.
+        assert time.monotonic() - begun < 30
+        assert "stopped while jobs still ran" in worker.output
+        assert "Traceback" not in worker.output
+    assert state_of(job) == "RUNNING"
+
+
+def test_a_job_longer_than_the_grace_is_left_to_its_lease(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    jobs.append_and_linger.later(str(marks), "x", 600.0)
+    with workers(tmp_path, "--grace", "0.2") as [worker]:
+        until(lambda: lines(marks), what="the job begins")
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 3
+
+
+def test_drain_ends_when_nothing_is_due(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    jobs.append.later(str(marks), "now")
+    jobs.append.after(hours=1).later(str(marks), "later")
+    worker = Worker(tmp_path, "--drain")
+    assert worker.wait() == 0, worker.output
+    assert lines(marks) == ["now"]
+
+
+def test_it_serves_the_queues_it_is_told_to(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    for queue in ("a", "b", "c"):
+        jobs.append.using(queue=queue).later(str(marks), queue)
+    worker = Worker(tmp_path, "--drain", "-q", "a,b:4")
+    assert worker.wait() == 0, worker.output
+    assert sorted(lines(marks)) == ["a", "b"]
+
+
+def test_o05_eight_processes_run_each_of_2000_jobs_once(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    jobs.append.later_many((str(marks), f"{n}") for n in range(2_000))
+    started = [Worker(tmp_path, "--drain", "-c", "2", name=f"worker-{n}") for n in range(8)]
+    try:
+        assert [worker.wait() for worker in started] == [0] * 8
+    finally:
+        for worker in started:
+            worker.end()
+    assert sorted(map(int, lines(marks))) == list(range(2_000))
+    assert set(Job.objects.values_list("state", "attempts")) == {("SUCCESSFUL", 1)}
+
+
+def test_o02_a_job_longer_than_its_lease_runs_once(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    job = jobs.append_and_linger.later(str(marks), "x", 4.0)
+    with workers(tmp_path, count=2, jobs={"LEASE": "1s"}):
+        until(lambda: state_of(job) == "SUCCESSFUL", what="the job ends")
+    assert lines(marks) == ["begin x", "end x"]
+
+
+def test_o01_a_killed_worker_loses_no_job(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    job = jobs.append_and_linger.later(str(marks), "x", 2.0)
+    with workers(tmp_path, jobs={"LEASE": "1s"}) as [worker]:
+        until(lambda: lines(marks), what="the job begins")
+        os.kill(worker.process.pid, signal.SIGKILL)
+        worker.wait()
+        with workers(tmp_path, jobs={"LEASE": "1s"}):
+            until(lambda: state_of(job) == "SUCCESSFUL", what="another worker ends the job")
+    assert lines(marks) == ["begin x", "begin x", "end x"]
+    job.refresh_from_db()
+    assert (job.attempts, job.crashes, job.errors[0]["kind"]) == (2, 1, "lapse")
+
+
+def test_o03_a_job_due_far_beyond_the_lease_runs_once_and_not_before(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    job = jobs.append.at(clock.now() + timedelta(seconds=3)).later(str(marks), "x")
+    with workers(tmp_path, count=4, jobs={"LEASE": "1s"}):
+        until(lambda: state_of(job) == "SUCCESSFUL", what="the job ends")
+    job.refresh_from_db()
+    assert lines(marks) == ["x"]
+    assert job.attempts == 1
+    assert job.started_at is not None
+    assert job.started_at >= job.run_at
+
+
+class TestRefusedAtStart:
+    """One line each, exit code 1."""
+
+    def start(self, *arguments: str, **environment: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "django", "runjobs", *arguments],
+            env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings", **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        return done.returncode, done.stderr.strip()
+
+    def test_a_cap_below_one(self) -> None:
+        code, said = self.start("-q", "mail:0")
+        assert code == 1
+        assert said == "CommandError: mail:0: a cap below 1 would run nothing; leave the queue out, or pause it"
+
+    def test_a_concurrency_below_one(self) -> None:
+        code, said = self.start("-c", "0")
+        assert code == 1
+        assert said == "CommandError: --concurrency 0: give 1 or more"
+
+    def test_a_database_without_our_tables(self, tmp_path: Path) -> None:
+        code, said = self.start(DATABASE_URL=f"sqlite:///{tmp_path}/empty.sqlite3")
+        assert code == 1
+        assert said.startswith("CommandError: tables are missing or behind; run: python manage.py migrate django_jobs")
+        assert "\n" not in said
+
+    def test_a_database_out_of_reach(self, tmp_path: Path) -> None:
+        code, said = self.start(DATABASE_URL="postgres://nobody@127.0.0.1:1/none")
+        assert code == 1
+        assert said.startswith("CommandError: the database 'default' can't be used: ")
+        assert "Traceback" not in said
+
+    def test_a_wrong_setting(self) -> None:
+        name = str(connections["default"].settings_dict["NAME"])
+        code, said = self.start(LIVE_DATABASE=name, LIVE_JOBS='{"LEASE": "soon"}')
+        assert code == 1
+        assert "DJANGO_JOBS['LEASE']" in said
+        assert "'soon'" in said
+        assert "Traceback" not in said
