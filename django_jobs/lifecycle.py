@@ -125,14 +125,14 @@ def renew(connection: BaseDatabaseWrapper, leases: Sequence[Lease]) -> dict[int,
 def settle(connection: BaseDatabaseWrapper, runs: Sequence[Run]) -> list[Run]:
     """Write what runs came to, and give those that couldn't be written now since somebody locks their rows.
 
-    A run whose row was taken away meanwhile writes nothing and is told as lost.
+    A run whose row was taken away meanwhile writes nothing and is told as lost. One that a constraint refuses is left.
     """
     decided = {claim.lease: (claim, outcome, transitions.settle(claim, outcome)) for claim, outcome in runs}
     store = store_for(connection.alias)
-    written = _each(connection, store.settle, [change for _, _, change in decided.values()])
+    written, refused = _each(connection, store.settle, [change for _, _, change in decided.values()])
     for claim, outcome, change in (decided[lease] for lease in written):
         _tell(claim, outcome, change)
-    missed = [entry for lease, entry in decided.items() if lease not in written]
+    missed = [entry for lease, entry in decided.items() if lease not in written | refused]
     return _read_back(connection, missed) if missed else []
 
 
@@ -178,7 +178,7 @@ def reclaim(connection: BaseDatabaseWrapper, *, limit: int = CHUNK) -> int:
     running = [row for row in rows if row.state is State.RUNNING]
     held_by = Counter(row.worker for row in running)
     changes = [_reclaimed(row, shared=held_by[row.worker] > 1) for row in running]
-    written = _each(connection, store.reclaim, changes)
+    written, _ = _each(connection, store.reclaim, changes)
     let_go = store.let_go_lapsed(connection, [row.lease for row in rows if row.state is State.CANCELLED])
     signals.jobs_reclaimed.send_robust(
         None,
@@ -244,8 +244,7 @@ def retry(ids: Iterable[int], *, using: str | None = None) -> list[int]:
 
 
 def _wake_queues_of(connection: BaseDatabaseWrapper, ids: list[int]) -> None:
-    rows = store_for(connection.alias).peek(connection, ids)
-    _wake(connection, {row.queue for row in rows.values()})
+    _wake(connection, store_for(connection.alias).queues(connection, ids))
 
 
 def retry_one(job_id: int, *, using: str | None = None) -> None:
@@ -291,7 +290,7 @@ def _refusal(job_id: int, done: str, *, using: str | None) -> VerbRefused:
     state, held = found
     if state is State.RUNNING:
         return JobRunning(f"job {job_id} is running now, so it was not {done}", job_id=job_id)
-    if held:
+    if held and done != "cancelled":
         message = f"job {job_id} was cancelled and its body is still stopping, so it was not {done}"
         return JobRunning(message, job_id=job_id)
     word = {State.SUCCESSFUL: "has succeeded", State.FAILED: "has failed", State.CANCELLED: "was cancelled before"}
@@ -310,19 +309,23 @@ def _each(
     connection: BaseDatabaseWrapper,
     write: Callable[[BaseDatabaseWrapper, Sequence[Change]], set[Lease]],
     changes: Sequence[Change],
-) -> set[Lease]:
-    """Write a batch; where a constraint refuses it, row by row, leaving the offender with a line in the log."""
+) -> tuple[set[Lease], set[Lease]]:
+    """Write a batch; where a constraint refuses it, row by row, leaving the offender with a line in the log.
+
+    Gives the leases that were written and those that were refused.
+    """
     if not changes:
-        return set()
+        return set(), set()
     try:
         with _savepoint(connection):
-            return write(connection, changes)
+            return write(connection, changes), set()
     except IntegrityError as error:
         if len(changes) > 1:
-            return {lease for change in changes for lease in _each(connection, write, [change])}
+            each = [_each(connection, write, [change]) for change in changes]
+            return {lease for written, _ in each for lease in written}, {lease for _, left in each for lease in left}
         message = f"the end of job {changes[0].lease.id} can't be written and its row stays as it is: {error}"
         signals.odd.send_robust(None, message=message, exception=error, level=logging.ERROR)
-        return set()
+        return set(), {changes[0].lease}
 
 
 @contextmanager
@@ -331,7 +334,7 @@ def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[None]:
     if not connection.in_atomic_block:
         yield
         return
-    mark = connection.savepoint()
+    mark = connection.savepoint() or ""
     try:
         yield
     except BaseException:

@@ -205,4 +205,4 @@ def _hold(crashes: int) -> timedelta:
     """Give how long a job stays back after its crash of that number: nothing at first, then 15 s, 30 s … an hour."""
     if crashes <= 1:
         return timedelta(0)
-    return min(FIRST_HOLD * 2 ** min(crashes - 2, 20), LONGEST_HOLD)
+    return min(FIRST_HOLD * 2.0 ** min(crashes - 2, 20), LONGEST_HOLD)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.schema import BaseDatabaseSchemaEditor
     from django.db.migrations.state import ProjectState
+    from django.db.models import Model
 
 
 class CommentColumns(Operation):
@@ -45,6 +46,8 @@ class CommentColumns(Operation):
         quote = schema_editor.quote_name
         for name in self.models:
             model = state.apps.get_model(app_label, name)
+            if not self.allow_migrate_model(schema_editor.connection.alias, model):
+                continue
             for field in model._meta.local_fields:
                 text = "NULL" if cleared or not field.help_text else schema_editor.quote_value(str(field.help_text))
                 table = quote(model._meta.db_table)
@@ -81,9 +84,9 @@ class StorageParameters(Operation):
         return f"Set storage parameters of {self.model} on PostgreSQL"
 
     def _alter(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, state: ProjectState, action: str) -> None:
-        if schema_editor.connection.vendor == "postgresql":
-            table = state.apps.get_model(app_label, self.model)._meta.db_table
-            schema_editor.execute(f"ALTER TABLE {schema_editor.quote_name(table)} {action}")
+        connection, model = schema_editor.connection, state.apps.get_model(app_label, self.model)
+        if connection.vendor == "postgresql" and self.allow_migrate_model(connection.alias, model):
+            schema_editor.execute(f"ALTER TABLE {schema_editor.quote_name(model._meta.db_table)} {action}")
 
 
 class KeepSequence(Operation):
@@ -101,10 +104,6 @@ class KeepSequence(Operation):
     def reversible(self) -> bool:  # type: ignore[override]
         return all(operation.reversible for operation in self.operations)
 
-    @property
-    def atomic(self) -> bool:
-        return True
-
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
         for operation in self.operations:
             operation.state_forwards(app_label, state)
@@ -112,21 +111,21 @@ class KeepSequence(Operation):
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
-        table = to_state.apps.get_model(app_label, self.model)._meta.db_table
-        highest = _highest_id(schema_editor, table)
+        model = to_state.apps.get_model(app_label, self.model)
+        highest = self._highest_id(schema_editor, model)
         state = from_state
         for operation in self.operations:
             after = state.clone()
             operation.state_forwards(app_label, after)
             operation.database_forwards(app_label, schema_editor, state, after)
             state = after
-        _raise_sequence(schema_editor, table, highest)
+        _raise_sequence(schema_editor, model._meta.db_table, highest)
 
     def database_backwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
-        table = from_state.apps.get_model(app_label, self.model)._meta.db_table
-        highest = _highest_id(schema_editor, table)
+        model = from_state.apps.get_model(app_label, self.model)
+        highest = self._highest_id(schema_editor, model)
         states = [to_state]
         for operation in self.operations:
             after = states[-1].clone()
@@ -134,19 +133,19 @@ class KeepSequence(Operation):
             states.append(after)
         for place in reversed(range(len(self.operations))):
             self.operations[place].database_backwards(app_label, schema_editor, states[place + 1], states[place])
-        _raise_sequence(schema_editor, table, highest)
+        _raise_sequence(schema_editor, model._meta.db_table, highest)
 
     def describe(self) -> str:
         return "; ".join(operation.describe() for operation in self.operations)
 
-
-def _highest_id(schema_editor: BaseDatabaseSchemaEditor, table: str) -> int:
-    if schema_editor.connection.vendor != "sqlite":
-        return 0
-    with schema_editor.connection.cursor() as cursor:
-        cursor.execute("SELECT seq FROM sqlite_sequence WHERE name = %s", [table])
-        row = cursor.fetchone()
-    return row[0] if row else 0
+    def _highest_id(self, schema_editor: BaseDatabaseSchemaEditor, model: type[Model]) -> int:
+        connection = schema_editor.connection
+        if connection.vendor != "sqlite" or not self.allow_migrate_model(connection.alias, model):
+            return 0
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT seq FROM sqlite_sequence WHERE name = %s", [model._meta.db_table])
+            row = cursor.fetchone()
+        return row[0] if row else 0
 
 
 def _raise_sequence(schema_editor: BaseDatabaseSchemaEditor, table: str, highest: int) -> None:

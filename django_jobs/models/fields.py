@@ -45,7 +45,9 @@ class InstantField(models.DateTimeField):  # type: ignore[type-arg]
 
     def select_format(self, compiler: SQLCompiler, sql: str, params: Any) -> tuple[str, Any]:
         # Django reads instants in the zone of the connection, and drops it without USE_TZ. What arrives as naive UTC
-        # (PostgreSQL) or says its offset (SQLite) passes through unharmed.
+        # (PostgreSQL) or says its offset (SQLite) passes through unharmed. Within a query only real instants compare.
+        if compiler.query.subquery:
+            return sql, params
         if compiler.connection.vendor == "postgresql":
             return f"({sql}) AT TIME ZONE 'UTC'", params
         return f"({sql}) || '+00:00'", params
@@ -82,5 +84,5 @@ class DatabaseNow(models.Func):
         frozen = clock.frozen_now()
         return ("STATEMENT_TIMESTAMP()", []) if frozen is None else ("%s::timestamptz", [frozen])
 
-    def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_: Any) -> tuple[str, list[Any]]:
+    def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_: Any) -> Any:
         return "%s", [clock.now().strftime(SQLITE_FORMAT)]

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from asgiref.sync import sync_to_async
-from django.db import models
+from django.db import models, router
 from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
@@ -70,21 +70,28 @@ class JobQuerySet(models.QuerySet["Job", "Job"]):
         columns = {"due": due, "not due": Q(state=State.READY) & ~due}
         columns |= {state.value: Q(state=state) for state in State if state is not State.READY}
         counted = {f"n{place}": models.Count("pk", filter=where) for place, where in enumerate(columns.values())}
-        rows = self.order_by("queue").values("queue").annotate(**counted)
+        rows: Any = self.order_by("queue").values("queue").annotate(**counted)
         return {row["queue"]: {word: row[f"n{place}"] for place, word in enumerate(columns)} for row in rows}
 
     def retry(self) -> list[int]:
         """Make these jobs READY now and give the ids of those it moved; running, succeeded and held ones stay."""
         return lifecycle.retry(self._ids(), using=self.db)
 
+    retry.alters_data = True  # type: ignore[attr-defined]  # no template may call it
+
     def cancel(self, reason: str = "") -> list[int]:
         """Cancel these jobs and give the ids of those it moved; finished ones stay as they are."""
         return lifecycle.cancel(self._ids(), reason=reason, using=self.db)
 
-    def delete(self) -> tuple[int, dict[str, int]]:  # type: ignore[override]
+    cancel.alters_data = True  # type: ignore[attr-defined]
+
+    def delete(self) -> tuple[int, dict[str, int]]:
         """Delete these jobs but those that are held, which are logged, and say how many went."""
         deleted = lifecycle.delete(self._ids(), using=self.db)
         return len(deleted), {self.model._meta.label: len(deleted)}
+
+    delete.alters_data = True  # type: ignore[attr-defined]
+    delete.queryset_only = True  # type: ignore[attr-defined]  # as Django's own: the manager must not delete all rows
 
     async def aretry(self) -> list[int]:
         """Do as `retry`, from async code."""
@@ -96,9 +103,14 @@ class JobQuerySet(models.QuerySet["Job", "Job"]):
 
     def prune(self) -> int:
         """Delete all finished jobs whose keeping is over, whatever this QuerySet filters, and say how many went."""
+        self._for_write = True
         return lifecycle.prune(using=self.db)
 
+    prune.alters_data = True  # type: ignore[attr-defined]
+
     def _ids(self) -> list[int]:
+        # What a verb is about is read where it writes; `db` is then no replica.
+        self._for_write = True
         return list(self.order_by("pk").values_list("pk", flat=True))
 
     def create(self, **kwargs: Any) -> NoReturn:
@@ -313,16 +325,20 @@ class Job(models.Model):
 
         Raises JobRunning (running or stopping), JobFinished (succeeded) or JobGone.
         """
-        lifecycle.retry_one(self.pk, using=self._state.db)
-        self.refresh_from_db()
+        lifecycle.retry_one(self.pk, using=self._written_at())
+        self.refresh_from_db(using=self._written_at())
+
+    retry.alters_data = True  # type: ignore[attr-defined]  # no template may call it
 
     def cancel(self, reason: str = "") -> None:
         """Cancel the job; a running one is CANCELLED at once and held until its body has stopped.
 
         Raises JobFinished or JobGone.
         """
-        lifecycle.cancel_one(self.pk, reason=reason, using=self._state.db)
-        self.refresh_from_db()
+        lifecycle.cancel_one(self.pk, reason=reason, using=self._written_at())
+        self.refresh_from_db(using=self._written_at())
+
+    cancel.alters_data = True  # type: ignore[attr-defined]
 
     async def aretry(self) -> None:
         """Do as `retry`, from async code."""
@@ -334,8 +350,12 @@ class Job(models.Model):
 
     def delete(self, using: str | None = None, keep_parents: bool = False) -> tuple[int, dict[str, int]]:  # noqa: FBT001, FBT002
         """Delete the row. Raises JobRunning while it is held, JobGone when there is no such row."""
-        lifecycle.delete_one(self.pk, using=using or self._state.db)
+        lifecycle.delete_one(self.pk, using=using or self._written_at())
         return 1, {self._meta.label: 1}
+
+    def _written_at(self) -> str:
+        """Name the database that writes go to; the one it was read from may be a replica."""
+        return router.db_for_write(type(self), instance=self)
 
     def save(self, *args: Any, **kwargs: Any) -> NoReturn:
         _refuse("Job.save()")

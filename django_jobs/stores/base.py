@@ -244,6 +244,10 @@ select job.id, job.state, case when job.worker is null then 0 else 1 end
 from {rows:ids} join {job} as job on job.id = c.id
 """
 
+QUEUES = """
+select distinct job.queue from {rows:ids} join {job} as job on job.id = c.id
+"""
+
 EXPIRE = """
 with todo as materialized (
   select job.id from {job} as job
@@ -435,6 +439,10 @@ class Store(ABC):
         """Read the state of rows, and whether they are held."""
         rows = self.run(connection, STATES, {"ids": _id_rows(ids)})
         return {job_id: (State(state), bool(held)) for job_id, state, held in rows}
+
+    def queues(self, connection: BaseDatabaseWrapper, ids: Iterable[int]) -> set[str]:
+        """Read which queues rows wait under."""
+        return {row[0] for row in self.run(connection, QUEUES, {"ids": _id_rows(ids)})}
 
     # -- how a statement runs
 

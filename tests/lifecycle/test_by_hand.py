@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+from django.db import connections, transaction
+from django.test import override_settings
+
+from django_jobs import lifecycle
+from django_jobs.clock import FrozenClock
+from django_jobs.exceptions import JobFinished, JobGone, JobRunning, VerbRefused
+from django_jobs.models import Job
+from django_jobs.outcomes import Cancelled, Failed, Outcome, Succeeded
+from django_jobs.transitions import Place
+from tests.factories import (
+    failure,
+    new_job,
+    place_of,
+    queue_job,
+    queue_jobs,
+    run_job,
+    seconds,
+)
+from tests.lifecycle.hearing import Heard, ended, settle
+
+pytestmark = pytest.mark.django_db
+
+
+# -- verbs by hand
+
+
+def test_cancel_gives_the_ids_it_moved() -> None:
+    waiting, running = queue_job(), run_job().id
+    [succeeded] = ended(1)
+    assert lifecycle.cancel([succeeded, running, waiting, waiting, 10**12], reason="no") == [waiting, running]
+    assert [place_of(waiting), place_of(running)] == [Place.CANCELLED, Place.STOPPING]
+
+
+def test_verbs_by_hand_take_any_number_of_ids() -> None:
+    queued = lifecycle.enqueue_many([new_job() for _ in range(2_100)], using="default")
+    ids = [one.id for one in queued]
+    assert lifecycle.cancel(reversed(ids)) == ids
+    assert lifecycle.retry(iter(ids)) == ids
+    assert lifecycle.delete(ids) == ids
+
+
+def test_retry_gives_the_ids_it_moved() -> None:
+    failed, running, waiting = run_job(), run_job(), queue_job()
+    settle(failed, Failed(failure=failure()))
+    assert lifecycle.retry([waiting, running.id, failed.id]) == [failed.id, waiting]
+
+
+def test_delete_tells_what_it_skipped(heard: list[Heard]) -> None:
+    running, waiting = run_job().id, queue_job()
+    assert lifecycle.delete([running, waiting, 10**12]) == [waiting]
+    message = f"2 jobs were not deleted since they are held or gone: #{running}, #1000000000000"
+    assert heard == [Heard("odd", None, {"message": message, "exception": None, "level": logging.WARNING})]
+
+
+def test_delete_without_skipped_ones_tells_nothing(heard: list[Heard]) -> None:
+    assert len(lifecycle.delete(queue_jobs(2))) == 2
+    assert heard == []
+
+
+def test_a_long_list_of_skipped_ids_is_cut(heard: list[Heard]) -> None:
+    lifecycle.delete(range(1_001, 1_013))
+    shown = "#1001, #1002, #1003, #1004, #1005, #1006, #1007, #1008, #1009, #1010 …"
+    assert heard[0].said["message"] == f"12 jobs were not deleted since they are held or gone: {shown}"
+
+
+def refused(verb: str, job_id: int) -> tuple[type[VerbRefused], str]:
+    """Give the error with which a verb is refused, the id replaced by N."""
+    with pytest.raises(VerbRefused) as caught:
+        getattr(lifecycle, f"{verb}_one")(job_id)
+    assert caught.value.job_id == job_id
+    return type(caught.value), str(caught.value).replace(str(job_id), "N")
+
+
+@pytest.mark.parametrize(("verb", "done"), [("cancel", "cancelled"), ("retry", "retried"), ("delete", "deleted")])
+def test_a_job_that_is_gone_is_refused_as_gone(verb: str, done: str) -> None:
+    assert refused(verb, 10**12) == (JobGone, f"job N is no longer here, so it was not {done}")
+
+
+@pytest.mark.parametrize(("verb", "done"), [("retry", "retried"), ("delete", "deleted")])
+def test_a_running_job_is_refused_as_running(verb: str, done: str) -> None:
+    assert refused(verb, run_job().id) == (JobRunning, f"job N is running now, so it was not {done}")
+
+
+@pytest.mark.parametrize(("verb", "done"), [("retry", "retried"), ("delete", "deleted")])
+def test_a_stopping_job_is_refused_as_running(verb: str, done: str) -> None:
+    job_id = run_job().id
+    lifecycle.cancel_one(job_id)
+    message = f"job N was cancelled and its body is still stopping, so it was not {done}"
+    assert refused(verb, job_id) == (JobRunning, message)
+
+
+def test_a_succeeded_job_is_not_retried() -> None:
+    [job_id] = ended(1)
+    assert refused("retry", job_id) == (JobFinished, "job N has succeeded, so it was not retried")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "word"),
+    [
+        (Succeeded(), "has succeeded"),
+        (Failed(failure=failure()), "has failed"),
+        (Cancelled(), "was cancelled before"),
+    ],
+)
+def test_a_finished_job_is_not_cancelled(outcome: Outcome, word: str) -> None:
+    claim = run_job()
+    settle(claim, outcome)
+    assert refused("cancel", claim.id) == (JobFinished, f"job N {word}, so it was not cancelled")
+
+
+def test_a_stopping_job_is_not_cancelled_again() -> None:
+    job_id = run_job().id
+    lifecycle.cancel_one(job_id)
+    assert refused("cancel", job_id) == (JobFinished, "job N was cancelled before, so it was not cancelled")
+
+
+def test_verbs_for_one_job_do_what_they_say() -> None:
+    job_id = queue_job()
+    lifecycle.cancel_one(job_id, reason="no")
+    assert place_of(job_id) is Place.CANCELLED
+    lifecycle.retry_one(job_id)
+    assert place_of(job_id) is Place.READY
+    lifecycle.delete_one(job_id)
+    assert place_of(job_id) is Place.ABSENT
+
+
+def test_verbs_by_hand_join_the_callers_transaction() -> None:
+    cancelled, deleted = queue_jobs(2)
+    with transaction.atomic():
+        lifecycle.cancel([cancelled])
+        lifecycle.delete([deleted])
+        transaction.set_rollback(True)
+    assert [place_of(cancelled), place_of(deleted)] == [Place.READY, Place.READY]
+
+
+# -- on another database
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_every_verb_works_on_the_database_it_is_given(frozen: FrozenClock) -> None:
+    other = connections["other"]
+    first = lifecycle.enqueue(new_job(), using="other").id
+    [second] = [one.id for one in lifecycle.enqueue_many([new_job(expires=seconds(1))], using="other")]
+    assert lifecycle.cancel([first], using="other") == [first]
+    assert lifecycle.retry([first], using="other") == [first]
+    frozen.advance(seconds(1))
+    assert lifecycle.expire(other) == 1
+    assert lifecycle.delete([first, second], using="other") == [first, second]
+    assert lifecycle.prune(using="other") == 0
+    assert Job.objects.count() == 0
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+@override_settings(DJANGO_JOBS={"DATABASE": "other"})
+def test_the_setting_says_where_verbs_by_hand_work() -> None:
+    job_id = lifecycle.enqueue(new_job(), using="other").id
+    lifecycle.cancel_one(job_id)
+    lifecycle.retry_one(job_id)
+    assert lifecycle.prune() == 0
+    lifecycle.delete_one(job_id)
+    with pytest.raises(JobGone):
+        lifecycle.delete_one(job_id)

@@ -1,0 +1,116 @@
+"""Real connections in real threads, where the race itself is the subject."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pytest
+from django.db import OperationalError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_jobs import lifecycle, transitions
+from django_jobs.models import Job
+from django_jobs.outcomes import Failed, Succeeded
+from django_jobs.stores.base import Store
+from tests.factories import failure, locked, new_job, place_of, queue_job, run_job, take
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+T = TypeVar("T")
+
+
+def at_once(count: int, work: Callable[[int], T]) -> list[T]:
+    """Run `work` in so many threads that begin together, each with a connection of its own."""
+    gate = threading.Barrier(count)
+
+    def run(number: int) -> T:
+        try:
+            connections["default"].ensure_connection()
+            gate.wait(timeout=30)
+            return work(number)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count)))
+
+
+def claim_all(number: int) -> list[int]:
+    """Claim in batches of seven until nothing is left."""
+    mine: list[int] = []
+    while claims := take(worker=f"worker-{number}", limit=7).claims:
+        mine += [claim.id for claim in claims]
+    return mine
+
+
+def test_o05_workers_that_claim_at_once_never_take_the_same_job() -> None:
+    queued = lifecycle.enqueue_many([new_job(queue=f"q{n % 3}", priority=n % 2) for n in range(300)], using="default")
+    claimed = at_once(6, claim_all)
+    taken = [job_id for mine in claimed for job_id in mine]
+    # Where others hold rows a claim may come back empty before all is taken; what is left is taken by the next one.
+    taken += claim_all(9)
+    assert sorted(taken) == [one.id for one in queued]
+
+
+def test_the_row_agrees_with_the_worker_that_was_told() -> None:
+    lifecycle.enqueue_many([new_job() for _ in range(100)], using="default")
+    claimed = at_once(4, claim_all)
+    for number, mine in enumerate(claimed):
+        assert set(Job.objects.filter(pk__in=mine).values_list("worker", flat=True)) <= {f"worker-{number}"}
+
+
+def test_of_two_ends_under_one_token_one_is_written(store: Store) -> None:
+    claims = [run_job() for _ in range(20)]
+
+    def end(number: int) -> int:
+        outcome = (Succeeded(), Failed(failure=failure()))[number % 2]
+        changes = [[transitions.settle(claim, outcome)] for claim in claims]
+        return sum(len(store.settle(connections["default"], change)) for change in changes)
+
+    written = at_once(2, end)
+    # A locked row is passed over, so that both may come away empty-handed; never may both have written.
+    assert sum(written) == Job.objects.filter(state__in=("SUCCESSFUL", "FAILED")).count()
+    assert sum(written) <= 20
+
+
+def test_cancel_and_claim_at_once_leave_each_job_in_one_place(store: Store) -> None:
+    queued = lifecycle.enqueue_many([new_job() for _ in range(60)], using="default")
+    ids = [one.id for one in queued]
+
+    def work(number: int) -> list[int]:
+        if number:
+            return claim_all(number)
+        return sorted(store.cancel(connections["default"], ids, reason=""))
+
+    cancelled, *claimed = at_once(3, work)
+    claimed_ids = {job_id for mine in claimed for job_id in mine}
+    assert cancelled == ids
+    held = set(Job.objects.filter(state="CANCELLED", worker__isnull=False).values_list("pk", flat=True))
+    assert held == claimed_ids
+
+
+def test_ids_drawn_at_once_are_never_given_twice() -> None:
+    def insert(number: int) -> list[int]:
+        return [one.id for _ in range(5) for one in lifecycle.enqueue_many([new_job()] * 10, using="default")]
+
+    ids = [job_id for mine in at_once(4, insert) for job_id in mine]
+    assert len(set(ids)) == 200
+    assert Job.objects.count() == 200
+
+
+def test_verbs_of_people_wait_for_a_locked_row(store: Store, connection: BaseDatabaseWrapper, row_locks: None) -> None:
+    job_id = queue_job()
+    with connection.cursor() as cursor:
+        cursor.execute("set lock_timeout = '20ms'")
+    try:
+        with locked(job_id):
+            for verb in (store.delete, store.retry, lambda *given: store.cancel(*given, reason="")):
+                with pytest.raises(OperationalError, match="lock timeout"):
+                    verb(connection, [job_id])
+    finally:
+        connection.close()
+    assert store.cancel(connection, [job_id], reason="") == {job_id}
+    assert place_of(job_id).value == "CANCELLED"

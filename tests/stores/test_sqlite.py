@@ -1,0 +1,97 @@
+"""What SQLite's dialect promises beyond the contract: patience with a locked file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_jobs.models import Job
+from django_jobs.stores import sqlite
+from django_jobs.stores.base import Store
+from tests.factories import another_connection, new_job, place_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def impatient(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Switch the busy timeout off, so that only our own patience is left."""
+    if connection.vendor != "sqlite":
+        pytest.skip("only SQLite locks the whole file")
+    with connection.cursor() as cursor:
+        cursor.execute("pragma busy_timeout = 0")
+    yield
+    connection.close()
+
+
+@pytest.fixture
+def writer() -> Iterator[BaseDatabaseWrapper]:
+    """Give another connection that has a write transaction open."""
+    with another_connection() as other:
+        with other.cursor() as cursor:
+            cursor.execute("begin immediate")
+        yield other
+
+
+def release(writer: BaseDatabaseWrapper) -> None:
+    with writer.cursor() as cursor:
+        cursor.execute("commit")
+
+
+def test_a_statement_is_tried_again_until_the_file_is_free(
+    store: Store, connection: BaseDatabaseWrapper, writer: BaseDatabaseWrapper
+) -> None:
+    tried = threading.Semaphore(0)
+
+    def count(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        try:
+            return execute(sql, params, many, context)
+        finally:
+            tried.release()
+
+    def insert() -> int:
+        mine = connections["default"]
+        try:
+            with mine.cursor() as cursor:
+                cursor.execute("pragma busy_timeout = 0")
+            with mine.execute_wrapper(count):
+                return store.insert(mine, new_job()).id
+        finally:
+            mine.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        inserted = pool.submit(insert)
+        for _ in range(3):
+            assert tried.acquire(timeout=30)
+        assert not inserted.done()
+        release(writer)
+        job_id = inserted.result(timeout=30)
+    assert place_of(job_id).value == "READY"
+
+
+def test_within_a_callers_transaction_the_error_is_theirs_to_see(
+    store: Store, connection: BaseDatabaseWrapper, writer: BaseDatabaseWrapper
+) -> None:
+    with pytest.raises(OperationalError, match="locked"), transaction.atomic():
+        store.insert(connection, new_job())
+    release(writer)
+    assert Job.objects.count() == 0
+
+
+def test_patience_has_a_bound(
+    store: Store, connection: BaseDatabaseWrapper, writer: BaseDatabaseWrapper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "LOCKED_BOUND", 0.0)
+    with pytest.raises(OperationalError, match="locked"):
+        store.insert(connection, new_job())
+
+
+def test_another_error_is_not_tried_again(store: Store, connection: BaseDatabaseWrapper) -> None:
+    with pytest.raises(OperationalError, match="no such table"):
+        store.run(connection, "select 1 from nowhere", {})
