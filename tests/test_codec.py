@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import enum
 import json
 import re
@@ -26,50 +25,15 @@ from hypothesis import strategies as st
 from django_jobs import codec
 from django_jobs.codec import ModelRef, decode, decode_arguments, encode, encode_arguments
 from django_jobs.exceptions import ArgumentsTooLarge, UndecodableValue, UnencodableValue
+from tests import codec_values
+from tests.codec_values import PARIS, UTC, Access, Color, Line, Point, Size, Word, keys, same, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 HERE = "tests.test_codec"
+VALUES = "tests.codec_values"
 DOCS = Path(__file__).parent.parent / "docs" / "reference" / "codec.md"
-PARIS = ZoneInfo("Europe/Paris")
-UTC = timezone.utc  # noqa: UP017 - told apart from ZoneInfo("UTC")
-
-
-class Color(enum.Enum):
-    RED = 1
-    GREEN = "green"
-    CRIMSON = 1  # noqa: PIE796 - an alias
-
-
-class Size(enum.IntEnum):
-    SMALL = 1
-
-
-class Word(enum.StrEnum):
-    HELLO = "hello"
-
-
-class Access(enum.Flag):
-    READ = 1
-    WRITE = 2
-    BOTH = 3
-
-
-@dataclass
-class Line:
-    sku: str
-    price: Any = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    x: Any
-    y: Any = 0
-    total: Any = field(init=False, compare=False, default=None)
-
-    class Kind(enum.Enum):
-        FLAT = "flat"
 
 
 @dataclass
@@ -160,26 +124,6 @@ def reference(value: object) -> ModelRef | None:
     return ModelRef(label="shop.order", pk=value.pk, alias="default")
 
 
-def same(one: Any, other: Any) -> bool:
-    """Tell whether two values are equal and of the same exact types, deeply, down to zones and folds."""
-    if type(one) is not type(other):
-        return False
-    match one:
-        case list() | tuple():
-            return len(one) == len(other) and all(map(same, one, other))
-        case dict():
-            return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-        case set() | frozenset():
-            return len(one) == len(other) and all(any(same(a, b) for b in other) for a in one)
-        case float() | Decimal():
-            return repr(one) == repr(other)
-        case datetime() | time():
-            return one == other and (one.fold, repr(one.tzinfo)) == (other.fold, repr(other.tzinfo))
-    if dataclasses.is_dataclass(one):
-        return all(same(getattr(one, part.name), getattr(other, part.name)) for part in dataclasses.fields(one))
-    return bool(one == other)
-
-
 def through_jsonb(text: str) -> str:
     """Rewrite JSON text as PostgreSQL's jsonb does: numbers as numeric prints them, keys by length and bytes."""
 
@@ -252,13 +196,13 @@ TAGGED: list[tuple[object, str]] = [
     ({"$set": [1]}, '{"$dict":{"$set":[1]}}'),
     ({"$": 1}, '{"$dict":{"$":1}}'),
     ({"$dict": {"$dict": 1}}, '{"$dict":{"$dict":{"$dict":{"$dict":1}}}}'),
-    (Color.RED, f'{{"$enum":"{HERE}:Color.RED"}}'),
-    (Size.SMALL, f'{{"$enum":"{HERE}:Size.SMALL"}}'),
-    (Word.HELLO, f'{{"$enum":"{HERE}:Word.HELLO"}}'),
-    (Access.BOTH, f'{{"$enum":"{HERE}:Access.BOTH"}}'),
-    (Point.Kind.FLAT, f'{{"$enum":"{HERE}:Point.Kind.FLAT"}}'),
-    (Line("A1", Decimal(1)), f'{{"$dataclass":["{HERE}:Line",{{"sku":"A1","price":{{"$decimal":"1"}}}}]}}'),
-    (Point(x=(1,)), f'{{"$dataclass":["{HERE}:Point",{{"x":{{"$tuple":[1]}},"y":0}}]}}'),
+    (Color.RED, f'{{"$enum":"{VALUES}:Color.RED"}}'),
+    (Size.SMALL, f'{{"$enum":"{VALUES}:Size.SMALL"}}'),
+    (Word.HELLO, f'{{"$enum":"{VALUES}:Word.HELLO"}}'),
+    (Access.BOTH, f'{{"$enum":"{VALUES}:Access.BOTH"}}'),
+    (Point.Kind.FLAT, f'{{"$enum":"{VALUES}:Point.Kind.FLAT"}}'),
+    (Line("A1", Decimal(1)), f'{{"$dataclass":["{VALUES}:Line",{{"sku":"A1","price":{{"$decimal":"1"}}}}]}}'),
+    (Point(x=(1,)), f'{{"$dataclass":["{VALUES}:Point",{{"x":{{"$tuple":[1]}},"y":0}}]}}'),
     (Doubled(4), f'{{"$dataclass":["{HERE}:Doubled",{{"value":4}}]}}'),
     (Picky(1, 2), f'{{"$dataclass":["{HERE}:Picky",{{"tag":1,"build":2}}]}}'),
     (
@@ -276,69 +220,12 @@ def test_o35_a_value_is_stored_in_this_form_and_comes_back_as_it_was(value: obje
 
 
 def test_an_alias_of_an_enum_member_is_stored_under_the_members_name() -> None:
-    assert encode(Color.CRIMSON) == f'{{"$enum":"{HERE}:Color.RED"}}'
+    assert encode(Color.CRIMSON) == f'{{"$enum":"{VALUES}:Color.RED"}}'
 
 
 def test_equal_sets_have_equal_texts() -> None:
     one, other = {"a", 1, (2, 3), None}, {None, (2, 3), 1, "a"}
     assert encode(one) == encode(other) == '{"$set":["a",1,null,{"$tuple":[2,3]}]}'
-
-
-KEYS = ["Europe/Paris", "UTC", "America/St_Johns", "Africa/Monrovia", "Etc/GMT+12", "Australia/Lord_Howe"]
-texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
-offsets = st.integers(-86_399, 86_399).map(lambda seconds: timedelta(seconds=seconds))
-zones = (
-    st.none()
-    | st.sampled_from([UTC, *map(ZoneInfo, KEYS)])
-    | st.builds(timezone, offsets)
-    | st.builds(timezone, offsets, texts)
-)
-
-
-@st.composite
-def hashable_leaves(draw: st.DrawFn) -> Any:
-    return draw(
-        st.none()
-        | st.booleans()
-        | st.integers()
-        | st.integers(-(10**400), 10**400)
-        | st.floats(allow_nan=False, allow_infinity=False)
-        | texts
-        | st.binary(max_size=8)
-        | st.dates()
-        | st.times(timezones=zones)
-        | st.datetimes(timezones=zones)
-        | st.datetimes(timezones=zones).map(lambda moment: moment.replace(fold=1))
-        | st.timedeltas()
-        | st.decimals(allow_nan=False, allow_infinity=False)
-        | st.uuids()
-        | st.sampled_from([*Color, *Size, *Word, *Access, Access.BOTH, *Point.Kind])
-        | st.builds(ModelRef, label=texts, pk=st.integers() | st.uuids() | texts, alias=texts)
-    )
-
-
-def hashables_around(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return (
-        st.tuples(children, children)
-        | st.frozensets(children, max_size=3)
-        | st.builds(Point, x=children, y=children)
-    )  # fmt: skip
-
-
-hashables = st.recursive(hashable_leaves(), hashables_around, max_leaves=4)
-keys = texts | st.sampled_from([f"${tag}" for tag in ("dict", "set", "model", "")] + ["a", "$tuple"])
-
-
-def values_around(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return (
-        st.lists(children, max_size=4)
-        | st.dictionaries(keys, children, max_size=3)
-        | st.lists(children, max_size=3).map(tuple)
-        | st.builds(Line, sku=texts, price=children)
-    )
-
-
-values = st.recursive(hashables | st.sets(hashables, max_size=3), values_around, max_leaves=8)
 
 
 @settings(max_examples=300)
@@ -513,7 +400,7 @@ REFUSED: list[tuple[object, str]] = [
     ({1: "a"}, "a key of type int cannot be stored; keys are text: pass str(key), or pairs"),
     ({None: "a"}, "a key of type NoneType cannot be stored; keys are text: pass str(key), or pairs"),
     ({Text("a"): 1}, f"a key of type {HERE}.Text cannot be stored; keys are text: pass str(key), or pairs"),
-    ({Word.HELLO: 1}, f"a key of type {HERE}.Word cannot be stored; keys are text: pass str(key), or pairs"),
+    ({Word.HELLO: 1}, f"a key of type {VALUES}.Word cannot be stored; keys are text: pass str(key), or pairs"),
     (10**4300, "a whole number of more than 4300 digits cannot be stored; pass it as bytes"),
     (-(10**9999), "a whole number of more than 4300 digits cannot be stored; pass it as bytes"),
     (Text("a"), f"{HERE}.Text is a subclass of str, and only exact types are stored; pass a plain str"),
@@ -549,7 +436,7 @@ REFUSED: list[tuple[object, str]] = [
     ),
     (
         Access.READ ^ Access.READ,
-        f"a member of {HERE}.Access without a name of its own cannot be stored; pass its value",
+        f"a member of {VALUES}.Access without a name of its own cannot be stored; pass its value",
     ),
     (
         local_classes()[0],
@@ -657,8 +544,8 @@ def test_a_class_of_the_main_module_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_class_that_another_hides_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     line = Line("A1")
-    monkeypatch.setitem(globals(), "Line", object)
-    with pytest.raises(UnencodableValue, match=r"tests\.test_codec\.Line cannot be imported by that name"):
+    monkeypatch.setattr(codec_values, "Line", object)
+    with pytest.raises(UnencodableValue, match=r"tests\.codec_values\.Line cannot be imported by that name"):
         encode(line)
 
 
@@ -857,8 +744,8 @@ def test_decode_gives_a_value_or_undecodable_value_and_raises_nothing_else(text:
             "value: $dataclass cannot be read: TypeError: there is no class tests.test_codec:sys.modules",
         ),
         (
-            f'{{"$dataclass": ["{HERE}:Color", {{}}]}}',
-            f"value: $dataclass cannot be read: TypeError: {HERE}:Color is not a dataclass",
+            f'{{"$dataclass": ["{VALUES}:Color", {{}}]}}',
+            f"value: $dataclass cannot be read: TypeError: {VALUES}:Color is not a dataclass",
         ),
         (
             f'{{"$dataclass": ["{HERE}:Picky", {{"tag": -1}}]}}',
@@ -870,8 +757,8 @@ def test_decode_gives_a_value_or_undecodable_value_and_raises_nothing_else(text:
         ),
         ('{"$enum": "builtins:print"}', "value: $enum cannot be read: ValueError: Empty module name"),
         ('{"$enum": "builtins:str.upper"}', "value: $enum cannot be read: TypeError: builtins:str is not an Enum"),
-        (f'{{"$enum": "{HERE}:Color.BLUE"}}', "value: $enum cannot be read: KeyError: 'BLUE'"),
-        (f'{{"$enum": "{HERE}:Color.mro"}}', "value: $enum cannot be read: KeyError: 'mro'"),
+        (f'{{"$enum": "{VALUES}:Color.BLUE"}}', "value: $enum cannot be read: KeyError: 'BLUE'"),
+        (f'{{"$enum": "{VALUES}:Color.mro"}}', "value: $enum cannot be read: KeyError: 'mro'"),
     ],
 )
 def test_anything_else_is_undecodable_with_its_path(text: str, message: str) -> None:
@@ -890,12 +777,12 @@ def test_the_original_error_is_the_cause() -> None:
 
 
 def test_a_field_that_was_added_since_takes_its_default() -> None:
-    assert decode(f'{{"$dataclass": ["{HERE}:Line", {{"sku": "A1"}}]}}') == Line("A1", None)
+    assert decode(f'{{"$dataclass": ["{VALUES}:Line", {{"sku": "A1"}}]}}') == Line("A1", None)
 
 
 def test_a_field_that_is_gone_is_undecodable() -> None:
     with pytest.raises(UndecodableValue, match="unexpected keyword argument 'colour'"):
-        decode(f'{{"$dataclass": ["{HERE}:Line", {{"sku": "A1", "colour": 1}}]}}')
+        decode(f'{{"$dataclass": ["{VALUES}:Line", {{"sku": "A1", "colour": 1}}]}}')
 
 
 def test_a_class_that_moved_is_found_where_its_old_module_imports_it() -> None:
