@@ -42,11 +42,11 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name == "backoff":
         return import_module("django_jobs.backoff")
-    if name not in _HOMES:
-        message = f"module 'django_jobs' has no attribute {name!r}"
-        raise AttributeError(message)
-    return getattr(import_module(f"django_jobs.{_HOMES[name]}"), name)
+    if name in _HOMES:
+        return getattr(import_module(f"django_jobs.{_HOMES[name]}"), name)
+    message = f"module 'django_jobs' has no attribute {name!r}"
+    raise AttributeError(message)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *__all__})

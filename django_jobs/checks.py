@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from django.conf import settings as project
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
@@ -17,20 +16,20 @@ def register() -> None:
     """Register the checks with Django."""
     checks.register(check_settings, "django_jobs")
     checks.register(check_performers, "django_jobs")
+    checks.register(check_queues, "django_jobs")
     checks.register(check_database, checks.Tags.database)
 
 
 def check_settings(**_: Any) -> list[checks.CheckMessage]:
     """Check the setting DJANGO_JOBS: its type and values, unknown keys, the database it names."""
-    given = getattr(project, "DJANGO_JOBS", {})
     found: list[checks.CheckMessage] = []
-    for key, near in conf.unknown_keys(given).items():
+    for key, near in conf.unknown_keys(conf.given()).items():
         hint = f"Did you mean {near!r}?" if near else f"The keys are {', '.join(conf.KEYS)}."
         found.append(checks.Warning(f"DJANGO_JOBS has the unknown key {key!r}.", hint=hint, id="django_jobs.W001"))
     try:
-        settings = conf.read(given)
+        settings = conf.settings()
     except ImproperlyConfigured as error:
-        return [*found, checks.Error(str(error), id="django_jobs.E001")]
+        return [*found, *(checks.Error(line, id="django_jobs.E001") for line in str(error).splitlines())]
     return [*found, *_check_alias(settings.database)]
 
 
@@ -38,83 +37,96 @@ def _check_alias(alias: str) -> list[checks.CheckMessage]:
     if alias not in connections:
         message = f"DJANGO_JOBS['DATABASE'] is {alias!r}, which DATABASES doesn't have."
         return [checks.Error(message, hint=f"DATABASES has {', '.join(connections)}.", id="django_jobs.E002")]
-    if connections[alias].vendor not in {"postgresql", "sqlite"}:
-        message = f"The database {alias!r} is {connections[alias].vendor}; jobs need PostgreSQL or SQLite."
-        return [checks.Error(message, hint="Name another alias in DJANGO_JOBS['DATABASE'].", id="django_jobs.E003")]
-    if connections[alias].vendor == "postgresql" and not _has_psycopg3():
-        message = "The PostgreSQL driver is psycopg2; jobs need psycopg 3."
-        return [checks.Error(message, hint="pip install 'django-jobs-queue[postgres]'", id="django_jobs.E003")]
+    vendor = connections[alias].vendor
+    if vendor not in {"postgresql", "sqlite"}:
+        message = f"The database {alias!r} has the engine {connections[alias].settings_dict['ENGINE']}."
+        hint = "Jobs need PostgreSQL or SQLite: name the alias of such a database in DJANGO_JOBS['DATABASE']."
+        return [checks.Error(message, hint=hint, id="django_jobs.E003")]
+    if vendor == "postgresql" and not _has_psycopg3():
+        message = f"The database {alias!r} is reached through psycopg2."
+        hint = "Jobs need psycopg 3: pip install 'django-jobs-queue[postgres]'"
+        return [checks.Error(message, hint=hint, id="django_jobs.E003")]
     return []
 
 
 def _has_psycopg3() -> bool:
-    from django.db.backends.postgresql.psycopg_any import is_psycopg3  # noqa: PLC0415 - imports the driver
+    from django.db.backends.postgresql.psycopg_any import is_psycopg3  # noqa: PLC0415 - fails where there is no driver
 
     return bool(is_psycopg3)
 
 
 def check_performers(**_: Any) -> list[checks.CheckMessage]:
-    """Check the declared performers: names that two claim, modules no worker imports, queues that aren't allowed."""
-    found: list[checks.CheckMessage] = [
+    """Check the declared performers: names that two claim, modules that no worker imports."""
+    twice = [
         checks.Error(
-            f"Two performers are named {name!r}: {_where(first)} and {_where(second)}.",
+            f"Two jobs are named {name!r}: {_where(first)} and {_where(second)}.",
             hint="Give one of them another name: @job('…').",
             id="django_jobs.E004",
         )
         for name, first, second in performers.clashes()
     ]
-    found += [
+    astray = [
         checks.Warning(
-            f"The performer {performer.name!r} is declared in {performer.function.__module__}, which no worker imports.",
+            f"The job {performer.name!r} is declared in {performer.function.__module__}, which workers don't import.",
             hint="Move it to a module called `jobs` of an installed app, or import it from there.",
             id="django_jobs.W013",
         )
         for performer in performers.undiscovered()
     ]
-    return found + _check_queues()
+    return [*twice, *astray]
 
 
-def _check_queues() -> list[checks.CheckMessage]:
-    try:
-        allowed = conf.settings().queues
-    except ImproperlyConfigured:
-        return []
-    if allowed is None:
-        return []
-    return [
-        checks.Warning(
-            f"The performer {name!r} is for queue {queue!r}, which DJANGO_JOBS['QUEUES'] doesn't have.",
-            hint=f"Add it there, or choose one of {', '.join(sorted(allowed))}.",
-            id="django_jobs.W002",
-        )
-        for name in performers.registered()
-        if isinstance(queue := performers.get_performer(name).options.queue, str) and queue not in allowed
-    ]
-
-
-def _where(performer: performers.Performer[..., ..., Any]) -> str:
+def _where(performer: performers.AnyPerformer) -> str:
     return f"{performer.function.__module__}.{performer.function.__qualname__}"
 
 
+def check_queues(**_: Any) -> list[checks.CheckMessage]:
+    """Check that the queue of each performer is one that the settings allow."""
+    try:
+        settings = conf.settings()
+    except ImproperlyConfigured:
+        return []
+    if settings.queues is None:
+        return []
+    queues = {name: performers.get_performer(name).options.queue for name in performers.registered()}
+    return [
+        checks.Warning(
+            f"The job {name!r} is for queue {queue!r}, which DJANGO_JOBS['QUEUES'] doesn't have.",
+            hint=f"Add it there, or choose one of {', '.join(sorted(settings.queues))}.",
+            id="django_jobs.W002",
+        )
+        for name, said in queues.items()
+        if (queue := settings.default_queue if said is performers.UNSET else said) not in settings.queues
+    ]
+
+
 SQLITE_OPTIONS = (
-    '"OPTIONS": {"init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL", "transaction_mode": "IMMEDIATE", '
-    '"timeout": 20}'
+    '"OPTIONS": {"init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL", '
+    '"transaction_mode": "IMMEDIATE", "timeout": 20}'
 )
 
 
 def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[checks.CheckMessage]:
-    """Check an SQLite file for the journal mode that lets readers and a writer work side by side."""
+    """Check an SQLite file for the modes in which readers and a writer work side by side."""
     try:
         alias = conf.settings().database
     except ImproperlyConfigured:
         return []
     if alias not in (databases or ()) or alias not in connections or connections[alias].vendor != "sqlite":
         return []
-    with connections[alias].cursor() as cursor:
-        cursor.execute("PRAGMA journal_mode")
-        mode = cursor.fetchone()[0]
-    if mode in {"wal", "memory"}:
-        return []
-    message = f"The SQLite database {alias!r} has journal mode {mode}: workers and requests block each other."
+    troubles = list(_sqlite_troubles(alias))
     hint = f"Add to DATABASES[{alias!r}]: {SQLITE_OPTIONS}"
-    return [checks.Warning(message, hint=hint, id="django_jobs.D003")]
+    return [
+        checks.Warning(f"The SQLite database {alias!r} {trouble}.", hint=hint, id="django_jobs.D003")
+        for trouble in troubles
+    ]
+
+
+def _sqlite_troubles(alias: str) -> Iterator[str]:
+    with connections[alias].cursor() as cursor:
+        [mode] = cursor.execute("PRAGMA journal_mode").fetchone()
+        [patience] = cursor.execute("PRAGMA busy_timeout").fetchone()
+    if mode not in {"wal", "memory"}:
+        yield f"has the journal mode {mode}, in which workers and requests block each other"
+    if not patience:
+        yield "has a timeout of 0, so that the second of two writers fails at once"

@@ -1,10 +1,11 @@
-"""Know: the settings, read lazily from DJANGO_JOBS and dropped when a test overrides it. The only room that reads them."""
+"""Know: the settings, read lazily from DJANGO_JOBS, dropped when a test overrides it. No other room reads settings."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, TypedDict
 
@@ -15,16 +16,30 @@ from django.utils.module_loading import import_string
 
 from django_jobs import backoff, durations
 
+NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
+"""How performers and queues may be named."""
+
+NAME_RULE = "1 to 100 characters of A-Z a-z 0-9 _ - . :"
+
+MOST = 1_000_000
+"""The largest number of attempts or crashes that is believed; it leaves room in the column for retries by hand."""
+
+
+class QueueOptions(TypedDict, total=False):
+    """What may be said of one queue in `QUEUES`."""
+
+    concurrency: int
+
 
 class DjangoJobs(TypedDict, total=False):
-    """The shape of the setting DJANGO_JOBS; every key is optional. Durations are seconds, timedelta or text like "5m"."""
+    """The shape of the setting DJANGO_JOBS; every key is optional. A Duration is seconds, a timedelta or "5m"."""
 
     DATABASE: str
-    QUEUES: Sequence[str] | Mapping[str, Mapping[str, int]] | None
+    QUEUES: Sequence[str] | Mapping[str, QueueOptions] | None
     DEFAULT_QUEUE: str
     AUTODISCOVER: Sequence[str]
     MAX_ATTEMPTS: int
-    BACKOFF: str | Callable[..., Any]
+    BACKOFF: str | backoff.Backoff
     TIMEOUT: durations.Duration | None
     KEEP_SUCCESSFUL: durations.Duration | None
     KEEP_FAILED: durations.Duration | None
@@ -38,18 +53,21 @@ class DjangoJobs(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """DJANGO_JOBS with its defaults, checked. Field names are the keys in lower case."""
+    """DJANGO_JOBS with its defaults, checked. Field names are the keys in lower case.
+
+    `queues` maps each allowed queue to its cap for one command, None for no cap; None instead allows every queue.
+    """
 
     database: str = "default"
-    queues: frozenset[str] | None = None
+    queues: Mapping[str, int | None] | None = None
     default_queue: str = "default"
     autodiscover: tuple[str, ...] = ("jobs",)
     max_attempts: int = 20
-    backoff: Callable[..., Any] = backoff.exponential()
+    backoff: backoff.Backoff = field(default_factory=backoff.exponential)
     timeout: timedelta | None = timedelta(minutes=5)
     keep_successful: timedelta | None = timedelta(days=1)
     keep_failed: timedelta | None = timedelta(days=14)
-    worker: Mapping[str, Any]
+    worker: Mapping[str, Any] = field(default_factory=dict)
     lease: timedelta = timedelta(seconds=60)
     grace: timedelta = timedelta(seconds=15)
     timeout_grace: timedelta = timedelta(seconds=5)
@@ -66,8 +84,13 @@ def settings() -> Settings:
     """Give the project's settings. Raises ImproperlyConfigured, naming key, value and remedy, where one is wrong."""
     global _cached  # noqa: PLW0603 - read once, dropped by setting_changed
     if _cached is None:
-        _cached = read(getattr(django_settings, "DJANGO_JOBS", {}))
+        _cached = read(given())
     return _cached
+
+
+def given() -> object:
+    """Give DJANGO_JOBS as it stands in the project's settings, unchecked."""
+    return getattr(django_settings, "DJANGO_JOBS", {})
 
 
 def autodiscover() -> tuple[str, ...]:
@@ -75,18 +98,29 @@ def autodiscover() -> tuple[str, ...]:
     try:
         return settings().autodiscover
     except ImproperlyConfigured:
-        return ("jobs",)
+        return Settings().autodiscover
+
+
+def project_language() -> str:
+    """Give the language of the project, in which a job runs if it was queued in no other."""
+    return str(django_settings.LANGUAGE_CODE)
 
 
 def read(given: object) -> Settings:
-    """Turn what stands in DJANGO_JOBS into Settings. Raises ImproperlyConfigured as `settings` does."""
+    """Turn what stands in DJANGO_JOBS into Settings. Raises ImproperlyConfigured with one line for each wrong key."""
     if not isinstance(given, Mapping):
-        message = f"DJANGO_JOBS must be a dict, not {given!r}"
+        message = f"DJANGO_JOBS is {given!r:.80}; give a dict"
         raise ImproperlyConfigured(message)
-    values: dict[str, Any] = {"worker": {}}
-    for key, value in given.items():
-        if key in _READERS:
-            values[key.lower()] = _READERS[key](key, value)
+    values: dict[str, Any] = {}
+    wrong: list[str] = []
+    for key, reader in _READERS.items():
+        if key in given:
+            try:
+                values[key.lower()] = reader(f"DJANGO_JOBS[{key!r}]", given[key])
+            except ImproperlyConfigured as error:
+                wrong.append(str(error))
+    if wrong:
+        raise ImproperlyConfigured("\n".join(wrong))
     return Settings(**values)
 
 
@@ -98,101 +132,131 @@ def unknown_keys(given: object) -> dict[str, str]:
     return {key: next(iter(difflib.get_close_matches(key.upper(), KEYS, n=1)), "") for key in strangers}
 
 
-def _wrong(key: str, value: object, remedy: str) -> ImproperlyConfigured:
-    return ImproperlyConfigured(f"DJANGO_JOBS[{key!r}] is {value!r}; {remedy}")
+# -- readers: where it stands and what was given -> the value of the field
 
 
-def _text(key: str, value: object) -> str:
+def _wrong(where: str, value: object, remedy: str) -> ImproperlyConfigured:
+    return ImproperlyConfigured(f"{where} is {value!r:.80}; {remedy}")
+
+
+def _text(where: str, value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise _wrong(key, value, "give a text that isn't empty")
+        raise _wrong(where, value, "give a text that isn't empty")
     return value
 
 
-def _texts(key: str, value: object) -> tuple[str, ...]:
+def _name(where: str, value: object) -> str:
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        raise _wrong(where, value, f"give {NAME_RULE}")
+    return value
+
+
+def _module_names(where: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise _wrong(key, value, "give a list of texts")
-    return tuple(_text(key, item) for item in value)
+        raise _wrong(where, value, "give a list of module names, as in ['jobs']")
+    return tuple(_text(f"{where}[{place}]", name) for place, name in enumerate(value))
 
 
-def _queues(key: str, value: object) -> frozenset[str] | None:
-    if value is None:
-        return None
-    return frozenset(_texts(key, list(value) if isinstance(value, Mapping) else value))
+def _queues(where: str, value: object) -> Mapping[str, int | None] | None:
+    match value:
+        case None:
+            return None
+        case Mapping():
+            return {_name(where, queue): _cap(f"{where}[{queue!r}]", options) for queue, options in value.items()}
+        case Sequence() if not isinstance(value, str):
+            return {_name(where, queue): None for queue in value}
+        case _:
+            remedy = "give a list of names, a dict like {'mail': {'concurrency': 4}}, or None for any queue"
+            raise _wrong(where, value, remedy)
 
 
-def _positive(key: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise _wrong(key, value, "give a whole number of 1 or more")
+def _cap(where: str, options: object) -> int | None:
+    if not isinstance(options, Mapping) or options.keys() - {"concurrency"}:
+        raise _wrong(where, options, "give a dict like {'concurrency': 4}, or an empty one")
+    return _count(f"{where}['concurrency']", options["concurrency"]) if options else None
+
+
+def _count(where: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+        raise _wrong(where, value, f"give a whole number from 1 to {MOST:,}")
     return value
 
 
-def _duration(key: str, value: object) -> timedelta:
+def _bytes(where: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise _wrong(where, value, "give a whole number of bytes, 1 or more")
+    return value
+
+
+def _duration(where: str, value: Any) -> timedelta:
     try:
-        return durations.parse(value, what=f"DJANGO_JOBS[{key!r}]")  # type: ignore[arg-type]
+        return durations.parse(value, what=where)
     except (TypeError, ValueError) as error:
         raise ImproperlyConfigured(str(error)) from error
 
 
-def _some_duration(key: str, value: object) -> timedelta:
-    duration = _duration(key, value)
-    if not duration:
-        raise _wrong(key, value, "give a duration above 0")
-    return duration
+def _timeout(where: str, value: object) -> timedelta | None:
+    timeout = _maybe_duration(where, value)
+    if timeout == timedelta(0):
+        raise _wrong(where, value, "give a duration above 0, or None for no limit")
+    return timeout
 
 
-def _lease(key: str, value: object) -> timedelta:
-    lease = _duration(key, value)
+def _maybe_duration(where: str, value: object) -> timedelta | None:
+    return None if value is None else _duration(where, value)
+
+
+def _lease(where: str, value: object) -> timedelta:
+    lease = _duration(where, value)
     if lease < timedelta(seconds=1):
-        raise _wrong(key, value, "give a second or more; each lease is renewed every quarter")
+        raise _wrong(where, value, "give a second or more; each lease is renewed every quarter")
     return lease
 
 
-def _optional(reader: Callable[[str, object], timedelta]) -> Callable[[str, object], timedelta | None]:
-    return lambda key, value: None if value is None else reader(key, value)
-
-
-def _callable(key: str, value: object) -> Callable[..., Any]:
+def _backoff(where: str, value: object) -> backoff.Backoff:
+    chosen: Any = value
     if isinstance(value, str):
         try:
-            value = import_string(value)
+            chosen = import_string(value)
         except ImportError as error:
-            raise _wrong(key, value, f"it can't be imported: {error}") from error
-    if not callable(value):
-        raise _wrong(key, value, "give a callable or the dotted path of one")
-    return value
+            raise _wrong(where, value, f"it can't be imported: {error}") from error
+    if not callable(chosen):
+        raise _wrong(where, value, "give one of django_jobs.backoff, a callable, or the dotted path of one")
+    try:
+        backoff._takes_exception(chosen)  # noqa: SLF001 - the one place that knows what a backoff takes
+    except (TypeError, ValueError) as error:
+        raise _wrong(where, value, str(error)) from error
+    return chosen  # type: ignore[no-any-return]
 
 
-def _one_of(*words: str) -> Callable[[str, object], str]:
-    def reader(key: str, value: object) -> str:
-        if value not in words:
-            raise _wrong(key, value, f"give one of {', '.join(map(repr, words))}")
-        return str(value)
-
-    return reader
+def _unknown_jobs(where: str, value: object) -> str:
+    if value not in ("fail", "leave"):
+        raise _wrong(where, value, "give 'fail' or 'leave'")
+    return str(value)
 
 
-def _mapping(key: str, value: object) -> Mapping[str, Any]:
+def _mapping(where: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise _wrong(key, value, "give a dict")
+        raise _wrong(where, value, "give a dict")
     return value
 
 
-_READERS: dict[str, Callable[[str, Any], Any]] = {
+_READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "DATABASE": _text,
     "QUEUES": _queues,
-    "DEFAULT_QUEUE": _text,
-    "AUTODISCOVER": _texts,
-    "MAX_ATTEMPTS": _positive,
-    "BACKOFF": _callable,
-    "TIMEOUT": _optional(_some_duration),
-    "KEEP_SUCCESSFUL": _optional(_duration),
-    "KEEP_FAILED": _optional(_duration),
+    "DEFAULT_QUEUE": _name,
+    "AUTODISCOVER": _module_names,
+    "MAX_ATTEMPTS": _count,
+    "BACKOFF": _backoff,
+    "TIMEOUT": _timeout,
+    "KEEP_SUCCESSFUL": _maybe_duration,
+    "KEEP_FAILED": _maybe_duration,
     "WORKER": _mapping,
     "LEASE": _lease,
     "GRACE": _duration,
     "TIMEOUT_GRACE": _duration,
-    "UNKNOWN_JOBS": _one_of("fail", "leave"),
-    "MAX_ARGS_BYTES": _positive,
+    "UNKNOWN_JOBS": _unknown_jobs,
+    "MAX_ARGS_BYTES": _bytes,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from django_jobs import clock
@@ -84,7 +85,7 @@ class Attempt:
             return None
         return max(0.0, self._begun + self._claim.timeout - clock.monotonic())
 
-    @property
+    @cached_property
     def errors(self) -> list[dict[str, Any]]:
         """What went wrong before, oldest first; loaded from the database when asked."""
         return self._load_errors()

@@ -42,7 +42,9 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.sessions",
     "tests.shop",
+    "tests.warehouse",
     "tests.yard",
+    "example_project.shop",
 ]
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -71,3 +73,5 @@ LANGUAGE_CODE = "en"
 DJANGO_JOBS = json.loads(os.environ.get("LIVE_JOBS", "{}"))
 STATIC_URL = "/static/"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+# Django 6.1 wants to be told of a mailer; the test runner puts its own in the place.
+MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}

@@ -3,4 +3,8 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import include, path
 
-urlpatterns = [path("admin/", admin.site.urls), path("shop/", include("tests.shop.urls"))]
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("shop/", include("tests.shop.urls")),
+    path("example/", include("example_project.shop.urls")),
+]

@@ -5,10 +5,13 @@ A performer stays callable like the function it was made of.
 
 from __future__ import annotations
 
+from django_jobs.conf import NAME
 from django_jobs.performers.declare import job
-from django_jobs.performers.options import NAME, UNSET, Options, Unset
-from django_jobs.performers.performer import Enqueuer, Performer, aenqueue, enqueue, named
+from django_jobs.performers.options import UNSET, JobOptions, Options, Policy, Unset
+from django_jobs.performers.performer import Enqueuer, Performer
+from django_jobs.performers.queueing import aenqueue, enqueue, named, reference
 from django_jobs.performers.registry import (
+    AnyPerformer,
     clashes,
     discover,
     find_performer,
@@ -20,6 +23,7 @@ from django_jobs.performers.registry import (
 )
 
 __all__ = [
-    "NAME", "UNSET", "Enqueuer", "Options", "Performer", "Unset", "aenqueue", "clashes", "discover", "enqueue",
-    "find_performer", "forget", "get_performer", "job", "known_names", "named", "registered", "undiscovered",
+    "NAME", "UNSET", "AnyPerformer", "Enqueuer", "JobOptions", "Options", "Performer", "Policy", "Unset", "aenqueue",
+    "clashes", "discover", "enqueue", "find_performer", "forget", "get_performer", "job", "known_names", "named",
+    "reference", "registered", "undiscovered",
 ]  # fmt: skip

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, Concatenate, Literal, Protocol, overload
+from typing import Any, Concatenate, Literal, Protocol, Unpack, overload
 
-from django_jobs.backoff import Backoff
 from django_jobs.context import Attempt
-from django_jobs.durations import Duration
 from django_jobs.performers import registry
-from django_jobs.performers.options import UNSET, Options, Unset, check_name, check_options
+from django_jobs.performers.options import Policy, check_name, check_policy, check_truth
 from django_jobs.performers.performer import Args, Performer, Result
 
 
@@ -37,17 +35,8 @@ def job(
     name: str | None = None,
     *,
     takes_attempt: Literal[True],
-    queue: str | Unset = UNSET,
-    priority: int | Unset = UNSET,
-    max_attempts: int | Unset = UNSET,
-    max_crashes: int | Unset = UNSET,
-    backoff: Backoff | Callable[..., Any] | Unset = UNSET,
-    timeout: Duration | Unset | None = UNSET,
-    keep: Duration | Unset | None = UNSET,
-    keep_failed: Duration | Unset | None = UNSET,
-    expires: Duration | Unset | None = UNSET,
     aliases: Iterable[str] = (),
-    restart: bool | Unset = UNSET,
+    **policy: Unpack[Policy],
 ) -> AttemptDecorator: ...
 
 
@@ -56,76 +45,47 @@ def job(
     name: str | None = None,
     *,
     takes_attempt: Literal[False] = False,
-    queue: str | Unset = UNSET,
-    priority: int | Unset = UNSET,
-    max_attempts: int | Unset = UNSET,
-    max_crashes: int | Unset = UNSET,
-    backoff: Backoff | Callable[..., Any] | Unset = UNSET,
-    timeout: Duration | Unset | None = UNSET,
-    keep: Duration | Unset | None = UNSET,
-    keep_failed: Duration | Unset | None = UNSET,
-    expires: Duration | Unset | None = UNSET,
     aliases: Iterable[str] = (),
-    restart: bool | Unset = UNSET,
+    **policy: Unpack[Policy],
 ) -> Decorator: ...
 
 
-def job(
-    name: Any = None,
-    *,
-    takes_attempt: bool = False,
-    backoff: Callable[..., Any] | Unset = UNSET,
-    aliases: Iterable[str] = (),
-    **policy: Any,
-) -> Any:
+def job(name: Any = None, *, takes_attempt: Any = False, aliases: Any = (), **policy: Any) -> Any:
     """Make a performer of a function at the top level of a module.
 
     `name` is what rows carry: by default the module path up to its last `jobs` part, and the function's name; give one
     for jobs that outlive a refactoring, and keep old ones in `aliases`. `takes_attempt` gives the function the Attempt
-    as first argument. `queue` (default "default"), `priority` (-100..100, higher first), `max_attempts` (20),
-    `max_crashes` (3), `timeout` ("5m"; None: no limit), `keep` ("1d"; 0 deletes as it succeeds, None keeps for ever),
-    `keep_failed` ("14d"), `expires` (None; from the moment it may run), `restart` (True; False: once started, never again
-    by itself), `backoff` (exponential from 15 s): the settings say what isn't given.
+    as first argument. What isn't given comes from the settings when a job is queued; where they are silent too:
+
+    - `queue="default"`, and `priority=0` (-100..100, higher first)
+    - `max_attempts=20`, `backoff=backoff.exponential()` between them, and `max_crashes=3` of its process
+    - `timeout="5m"` for an attempt; None sets no limit
+    - `keep="1d"` after success (0 deletes at once, None keeps for ever), `keep_failed="14d"` after any other end
+    - `expires=None`: how long it may wait to start, from the moment it may run
+    - `restart=True`; False: once started, it never starts again by itself
 
     Raises TypeError or ValueError, naming option, value and remedy, for wrong values and for functions that a worker
     could not import.
     """
-    if callable(name):
-        return _declared(name, None, takes_attempt=False, backoff=UNSET, aliases=(), options=Options())
-    if backoff is not UNSET and not callable(backoff):
-        message = f"backoff={backoff!r}: give one of django_jobs.backoff, or a callable of attempt number and exception"
-        raise TypeError(message)
-    options = check_options(**policy)
-    known_as = tuple(check_name("aliases", alias) for alias in ([aliases] if isinstance(aliases, str) else aliases))
+    function = name if callable(name) else None
+    given_name = None if name is None or function else check_name("name", name)
+    known_as = _check_aliases(aliases)
+    with_attempt = check_truth("takes_attempt", takes_attempt)
+    options = check_policy(policy)
 
     def decorate(function: Callable[..., Any]) -> Performer[..., ..., Any]:
-        return _declared(
-            function, name, takes_attempt=takes_attempt, backoff=backoff, aliases=known_as, options=options
+        _refuse_unimportable(function)
+        performer: Performer[..., ..., Any] = Performer(
+            function,
+            name=given_name or check_name("name", default_name(function)),
+            aliases=known_as,
+            takes_attempt=with_attempt,
+            options=options,
         )
+        registry.register(performer)
+        return performer
 
-    return decorate
-
-
-def _declared(
-    function: Callable[..., Any],
-    name: str | None,
-    *,
-    takes_attempt: bool,
-    backoff: Callable[..., Any] | Unset,
-    aliases: tuple[str, ...],
-    options: Options,
-) -> Performer[..., ..., Any]:
-    _refuse_unimportable(function)
-    performer: Performer[..., ..., Any] = Performer(
-        function,
-        name=check_name("name", name if name is not None else default_name(function)),
-        aliases=aliases,
-        takes_attempt=takes_attempt,
-        backoff=backoff,
-        options=options,
-    )
-    registry.register(performer)
-    return performer
+    return decorate(function) if function else decorate
 
 
 def default_name(function: Callable[..., Any]) -> str:
@@ -136,10 +96,18 @@ def default_name(function: Callable[..., Any]) -> str:
     return ".".join([*parts, function.__name__])
 
 
+def _check_aliases(aliases: object) -> tuple[str, ...]:
+    given = [aliases] if isinstance(aliases, str) else aliases
+    if not isinstance(given, Iterable):
+        message = f"aliases={aliases!r:.80}: give a list of names"
+        raise TypeError(message)
+    return tuple(check_name("aliases", alias) for alias in given)
+
+
 def _refuse_unimportable(function: Callable[..., Any]) -> None:
-    where = getattr(function, "__qualname__", repr(function))
+    where = getattr(function, "__qualname__", "")
     if not inspect.isfunction(function):
-        message = f"@job on {function!r}: give a function"
+        message = f"@job on {function!r:.80}: give a function"
     elif function.__name__ == "<lambda>":
         message = f"@job on a lambda ({where}): give it a name with def, at the top level of a module"
     elif "<locals>" in where:

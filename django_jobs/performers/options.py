@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any
+from typing import Any, TypedDict
 
-from django_jobs import durations
+from django_jobs import backoff, durations
+from django_jobs.backoff import Backoff
+from django_jobs.conf import MOST, NAME, NAME_RULE
+from django_jobs.durations import Duration
 
 
 class Unset(Enum):
@@ -24,135 +26,210 @@ class Unset(Enum):
 
 UNSET = Unset.UNSET
 
-NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
+
+
+class Policy(TypedDict, total=False):
+    """What `@job` may say of all jobs of a performer, beside name, aliases and takes_attempt."""
+
+    queue: str
+    priority: int
+    max_attempts: int
+    max_crashes: int
+    backoff: Backoff
+    timeout: Duration | None
+    keep: Duration | None
+    keep_failed: Duration | None
+    expires: Duration | None
+    restart: bool
+
+
+class JobOptions(TypedDict, total=False):
+    """What `using` and `named` may say of single jobs."""
+
+    queue: str
+    priority: int
+    max_attempts: int
+    timeout: Duration | None
+    keep: Duration | None
+    expires: Duration | None
+    meta: Mapping[str, Any]
+
+
+class Delay(TypedDict, total=False):
+    """The parts that `after` adds up."""
+
+    days: float
+    hours: float
+    minutes: float
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What is said of one job or of all jobs of a performer; UNSET comes from the next wider place.
+    """What was said of one job or of all jobs of a performer, checked; what is UNSET comes from the settings.
 
-    Durations are held as timedelta, None where the option allows it (`keep`: for ever, `timeout`: no limit).
+    Durations are held as timedelta, None where the option allows it (`keep`: for ever, `timeout`: no limit). `start`
+    is the delay that `after` asked for, or the moment of `at`: what was said last.
     """
 
     queue: str | Unset = UNSET
     priority: int | Unset = UNSET
     max_attempts: int | Unset = UNSET
     max_crashes: int | Unset = UNSET
+    backoff: Backoff | Unset = UNSET
     timeout: timedelta | Unset | None = UNSET
     keep: timedelta | Unset | None = UNSET
     keep_failed: timedelta | Unset | None = UNSET
     expires: timedelta | Unset | None = UNSET
     restart: bool | Unset = UNSET
-    delay: timedelta | Unset = UNSET
-    run_at: datetime | Unset = UNSET
     meta: Mapping[str, Any] | Unset = UNSET
-
-    def over(self, wider: Options) -> Options:
-        """Give these options, and the wider ones where nothing is said."""
-        given = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not UNSET}
-        return replace(wider, **given)
+    start: timedelta | datetime | Unset = UNSET
 
 
-def check_options(**given: Any) -> Options:
-    """Turn options as people write them into Options. Raises TypeError or ValueError, naming option, value and remedy."""
-    checked: dict[str, Any] = {}
-    for option, value in given.items():
-        if option not in _CHECKS:
-            near = difflib.get_close_matches(option, _CHECKS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(_CHECKS)}"
-            message = f"{option!r} is no option of a job; {hint}"
-            raise TypeError(message)
-        checked[option] = value if value is UNSET else _CHECKS[option](option, value)
-    return Options(**checked)
+def check_policy(given: Mapping[str, object]) -> Options:
+    """Check what `@job` was given. Raises TypeError or ValueError, naming option, value and remedy."""
+    return replace(Options(), **_checked(given, Policy, "@job()"))
 
 
-def _whole(option: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        message = f"{option}={value!r}: give a whole number"
+def check_options(given: Mapping[str, object], wider: Options, *, call: str = "using()") -> Options:
+    """Put options of single jobs over wider ones. Raises TypeError or ValueError, naming option, value and remedy."""
+    return replace(wider, **_checked(given, JobOptions, call))
+
+
+def check_delay(delay: Any, parts: Mapping[str, object]) -> timedelta:
+    """Read what `after` was given. Raises TypeError or ValueError, naming value and remedy."""
+    _refuse_unknown(parts, Delay, "after()")
+    if (delay is None) == (not parts):
+        message = "after(): give either one duration, as in after(10) or after('5m'), or parts, as in after(minutes=5)"
+        raise TypeError(message)
+    if not parts:
+        return durations.parse(delay, what="after()")
+    seconds = sum(_number(unit, value) * _SECONDS[unit] for unit, value in parts.items())
+    shown = ", ".join(f"{unit}={value}" for unit, value in parts.items())
+    return durations.parse(seconds, what=f"after({shown})")
+
+
+def check_moment(moment: object) -> datetime:
+    """Read what `at` was given. Raises TypeError or ValueError, naming value and remedy."""
+    if not isinstance(moment, datetime):
+        message = f"at({moment!r:.80}): give a datetime; for a delay there is after()"
+        raise TypeError(message)
+    if moment.utcoffset() is None:
+        message = (
+            f"at({moment!r}): this datetime is naive; give an aware one, as django.utils.timezone.make_aware() does"
+        )
+        raise ValueError(message)
+    return moment
+
+
+def check_name(option: str, value: object) -> str:
+    """Give a name of a performer or queue back as plain text. Raises TypeError or ValueError, naming the rule."""
+    if not isinstance(value, str):
+        message = f"{option}={value!r:.80}: give a text"
+        raise TypeError(message)
+    if not NAME.fullmatch(value):
+        message = f"{option}={value!r:.120}: give {NAME_RULE}"
+        raise ValueError(message)
+    return str.__str__(value)
+
+
+def check_truth(option: str, value: object) -> bool:
+    """Give True or False back. Raises TypeError for anything else, naming option, value and remedy."""
+    if not isinstance(value, bool):
+        message = f"{option}={value!r:.80}: give True or False"
         raise TypeError(message)
     return value
 
 
-def _priority(option: str, value: object) -> int:
-    priority = _whole(option, value)
-    if not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
-        message = f"{option}={value!r}: give a whole number from -100 to 100, higher runs first"
+# -- one check per option
+
+
+def _checked(given: Mapping[str, object], kind: type, call: str) -> dict[str, Any]:
+    _refuse_unknown(given, kind, call)
+    return {option: value if value is UNSET else _CHECKS[option](option, value) for option, value in given.items()}
+
+
+def _refuse_unknown(given: Mapping[str, object], kind: type, call: str) -> None:
+    known = list(kind.__annotations__)
+    for option in given:
+        if option not in known:
+            near = difflib.get_close_matches(str(option), known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
+            message = f"{call} has no option {option!r}; {hint}"
+            raise TypeError(message)
+
+
+def _whole(option: str, value: object, lowest: int, highest: int, hint: str = "") -> int:
+    remedy = f"give a whole number from {lowest:,} to {highest:,}{hint}"
+    if isinstance(value, bool) or not isinstance(value, int):
+        message = f"{option}={value!r:.80}: {remedy}"
+        raise TypeError(message)
+    if not lowest <= value <= highest:
+        message = f"{option}={value!r:.80}: {remedy}"
         raise ValueError(message)
-    return priority
+    return int(value)
+
+
+def _priority(option: str, value: object) -> int:
+    return _whole(option, value, LOWEST_PRIORITY, HIGHEST_PRIORITY, ", higher runs first")
 
 
 def _count(option: str, value: object) -> int:
-    count = _whole(option, value)
-    if not 1 <= count <= 1_000_000:
-        message = f"{option}={value!r}: give a whole number of 1 or more"
-        raise ValueError(message)
-    return count
+    return _whole(option, value, 1, MOST)
 
 
-def _duration(option: str, value: Any) -> timedelta:
-    return durations.parse(value, what=option)
+def _backoff(option: str, value: Any) -> Backoff:
+    remedy = "give one of django_jobs.backoff, or a callable of the attempt's number and the exception"
+    if not callable(value):
+        message = f"{option}={value!r:.80}: {remedy}"
+        raise TypeError(message)
+    try:
+        backoff._takes_exception(value)  # noqa: SLF001 - the one place that knows what a backoff takes
+    except (TypeError, ValueError) as error:
+        message = f"{option}={value!r:.80}: {error}; {remedy}"
+        raise TypeError(message) from error
+    return value  # type: ignore[no-any-return]
 
 
 def _maybe_duration(option: str, value: Any) -> timedelta | None:
-    return None if value is None else _duration(option, value)
+    return None if value is None else durations.parse(value, what=option)
 
 
 def _timeout(option: str, value: Any) -> timedelta | None:
     timeout = _maybe_duration(option, value)
-    if timeout is not None and not timeout:
-        message = f"{option}={value!r}: give a duration above 0, or None for no limit"
+    if timeout == timedelta(0):
+        message = f"{option}={value!r:.80}: give a duration above 0, or None for no limit"
         raise ValueError(message)
     return timeout
 
 
-def _truth(option: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        message = f"{option}={value!r}: give True or False"
-        raise TypeError(message)
-    return value
-
-
-def check_name(option: str, value: object) -> str:
-    """Give a name of a performer or queue back. Raises TypeError or ValueError, naming option, value and remedy."""
-    if not isinstance(value, str):
-        message = f"{option}={value!r}: give a text"
-        raise TypeError(message)
-    if not NAME.fullmatch(value):
-        shown = value if len(value) <= 120 else f"{value[:120]}… ({len(value)} characters)"
-        message = f"{option}={shown!r}: give 1 to 100 letters, digits or any of _ - . :"
-        raise ValueError(message)
-    return value
-
-
-def _instant(option: str, value: object) -> datetime:
-    if not isinstance(value, datetime):
-        message = f"{option}={value!r}: give a datetime; for a delay there is after()"
-        raise TypeError(message)
-    if value.tzinfo is None:
-        message = f"{option}={value!r} is naive: give an aware datetime, for example django.utils.timezone.now()"
-        raise ValueError(message)
-    return value
-
-
 def _meta(option: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        message = f"{option}={value!r}: give a mapping"
+        message = f"{option}={value!r:.80}: give a dict"
         raise TypeError(message)
     return dict(value)
 
+
+def _number(unit: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        message = f"after({unit}={value!r:.80}): give a number of {unit}"
+        raise TypeError(message)
+    return value
+
+
+_SECONDS = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "queue": check_name,
     "priority": _priority,
     "max_attempts": _count,
     "max_crashes": _count,
+    "backoff": _backoff,
     "timeout": _timeout,
     "keep": _maybe_duration,
     "keep_failed": _maybe_duration,
     "expires": _maybe_duration,
-    "restart": _truth,
-    "delay": _duration,
-    "run_at": _instant,
+    "restart": check_truth,
     "meta": _meta,
 }

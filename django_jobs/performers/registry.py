@@ -5,21 +5,23 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
+import sys
 from collections.abc import Iterable
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
+from django.apps import apps
 from django.utils.module_loading import module_has_submodule
 
 from django_jobs.exceptions import UnknownPerformer
 from django_jobs.performers.performer import Performer
 
-if TYPE_CHECKING:
-    from django.apps import AppConfig
+AnyPerformer: TypeAlias = Performer[..., ..., Any]
+"""A performer, whatever its signature."""
 
-_by_name: dict[str, Performer[..., ..., Any]] = {}
-_clashes: list[tuple[str, Performer[..., ..., Any], Performer[..., ..., Any]]] = []
-_discovered: set[str] = set()
+_by_name: dict[str, AnyPerformer] = {}
+_clashes: list[tuple[str, AnyPerformer, AnyPerformer]] = []
+_specs: dict[AnyPerformer, object] = {}
+_imported_at_start: set[str] = set()
 
 
 def registered() -> list[str]:
@@ -27,7 +29,7 @@ def registered() -> list[str]:
     return sorted(name for name, performer in _by_name.items() if performer.name == name)
 
 
-def get_performer(name: str) -> Performer[..., ..., Any]:
+def get_performer(name: str) -> AnyPerformer:
     """Give the performer of that name or alias. Raises UnknownPerformer, naming the nearest."""
     performer = find_performer(name)
     if performer is None:
@@ -38,7 +40,7 @@ def get_performer(name: str) -> Performer[..., ..., Any]:
     return performer
 
 
-def find_performer(name: str) -> Performer[..., ..., Any] | None:
+def find_performer(name: str) -> AnyPerformer | None:
     """Give the performer of that name or alias, or None."""
     return _by_name.get(name)
 
@@ -48,60 +50,75 @@ def known_names() -> tuple[str, ...]:
     return tuple(sorted(_by_name))
 
 
-def clashes() -> list[tuple[str, Performer[..., ..., Any], Performer[..., ..., Any]]]:
+def clashes() -> list[tuple[str, AnyPerformer, AnyPerformer]]:
     """List names that two performers claim, with both; the first one keeps it."""
     return list(_clashes)
 
 
-def undiscovered() -> list[Performer[..., ..., Any]]:
-    """List performers declared in modules that a worker doesn't import by itself."""
-    every = {id(performer): performer for performer in _by_name.values()}
-    return [p for p in every.values() if p.function.__module__ not in _discovered]
+def undiscovered() -> list[AnyPerformer]:
+    """List performers of modules that nothing imported while Django started, so that a worker may not know them.
+
+    Those of test modules are left out: tests declare jobs that only they run.
+    """
+    every = dict.fromkeys(_by_name.values())
+    return [
+        performer
+        for performer in every
+        if (module := performer.function.__module__) not in _imported_at_start and not _is_for_tests(module)
+    ]
 
 
-def forget(performer: Performer[..., ..., Any]) -> None:
+def register(performer: AnyPerformer) -> None:
+    """Enter a performer under its name and aliases; a name that another one holds is noted as a clash."""
+    module = performer.function.__module__
+    if not apps.ready:
+        _imported_at_start.add(module)
+    _specs[performer] = getattr(sys.modules.get(module), "__spec__", None)
+    for name in (performer.name, *performer.aliases):
+        holder = _by_name.get(name)
+        if holder is not None and _is_replaced(holder, by=performer):
+            forget(holder)
+        if (holder := _by_name.setdefault(name, performer)) is not performer:
+            _clashes.append((name, holder, performer))
+
+
+def _is_replaced(holder: AnyPerformer, *, by: AnyPerformer) -> bool:
+    """Tell whether the module of `holder` was executed again, which gives it another spec, and gave `by` instead."""
+    old, new = holder.function, by.function
+    is_same_place = (old.__module__, old.__qualname__) == (new.__module__, new.__qualname__)
+    return is_same_place and _specs[holder] is not _specs[by]
+
+
+def forget(performer: AnyPerformer) -> None:
     """Take a performer out of the registry again, for tests that declare their own."""
     for name in (performer.name, *performer.aliases):
         if _by_name.get(name) is performer:
             del _by_name[name]
     _clashes[:] = [clash for clash in _clashes if performer not in clash]
+    _specs.pop(performer, None)
 
 
-def register(performer: Performer[..., ..., Any]) -> None:
-    """Enter a performer under its name and aliases; a name that another one holds is noted as a clash."""
-    for name in (performer.name, *performer.aliases):
-        holder = _by_name.get(name)
-        if holder is None or _is_same_function(holder, performer):
-            _by_name[name] = performer
-        else:
-            _clashes.append((name, holder, performer))
-
-
-def _is_same_function(one: Performer[..., ..., Any], other: Performer[..., ..., Any]) -> bool:
-    """Tell whether a module was merely imported again."""
-    first, second = one.function, other.function
-    return (first.__module__, first.__qualname__) == (second.__module__, second.__qualname__)
+# -- discovery
 
 
 def discover(names: Iterable[str]) -> None:
-    """Import the modules of these names in all installed apps, packages with their submodules."""
-    from django.apps import apps  # noqa: PLC0415 - the registry is ready only when this is called
+    """Import the modules of these names in all installed apps, packages with their submodules.
 
+    What such a module raises passes through: a worker that doesn't know its jobs must not start.
+    """
     for app in apps.get_app_configs():
         for name in names:
-            _discover_in(app, name)
+            if app.module is not None and module_has_submodule(app.module, name):
+                _import_with_submodules(f"{app.name}.{name}")
 
 
-def _discover_in(app: AppConfig, name: str) -> None:
-    if app.module is None or not module_has_submodule(app.module, name):
-        return
-    module = importlib.import_module(f"{app.name}.{name}")
-    _discovered.add(module.__name__)
-    for submodule in _submodules(module):
-        _discovered.add(importlib.import_module(submodule).__name__)
+def _import_with_submodules(name: str) -> None:
+    module = importlib.import_module(name)
+    for found in pkgutil.iter_modules(getattr(module, "__path__", ()), prefix=f"{name}."):
+        last = found.name.rpartition(".")[2]
+        if last != "__main__" and not _is_for_tests(last):
+            _import_with_submodules(found.name)
 
 
-def _submodules(module: ModuleType) -> list[str]:
-    if not hasattr(module, "__path__"):
-        return []
-    return [found.name for found in pkgutil.walk_packages(module.__path__, prefix=f"{module.__name__}.")]
+def _is_for_tests(module: str) -> bool:
+    return any(part in {"tests", "conftest"} or part.startswith("test_") for part in module.split("."))

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.checks import CheckMessage, run_checks
+from django.core.management import call_command
+from django.db import connections
+from django.db.backends.postgresql import psycopg_any
+from django.test import override_settings
+
+from django_jobs.checks import check_database
+from tests.declaring import declared
+
+
+def send() -> None: ...
+
+
+def other() -> None: ...
+
+
+def found(*, databases: list[str] | None = None) -> list[CheckMessage]:
+    """Give what our checks say, those of databases too where some are named."""
+    tags = ["django_jobs", *(["database"] if databases else [])]
+    messages = run_checks(tags=tags, databases=databases)
+    return [message for message in messages if str(message.id).startswith("django_jobs.")]
+
+
+def texts(*, databases: list[str] | None = None) -> list[tuple[str | None, str, str | None]]:
+    return [(message.id, str(message.msg), message.hint) for message in found(databases=databases)]
+
+
+@pytest.mark.django_db(databases=["default", "other"])  # Some of Django's own checks ask them.
+def test_a_good_project_is_silent() -> None:
+    out, err = StringIO(), StringIO()
+    call_command("check", fail_level="INFO", stdout=out, stderr=err)
+    assert out.getvalue() == "System check identified no issues (0 silenced).\n"
+    assert found() == []
+
+
+@pytest.mark.django_db
+def test_a_good_database_is_silent() -> None:
+    assert found(databases=["default"]) == []
+
+
+def test_errors_and_warnings_are_told_apart() -> None:
+    with override_settings(DJANGO_JOBS={"LEASE": 0, "COLOUR": "red"}):
+        assert [(message.id, message.is_serious()) for message in found()] == [
+            ("django_jobs.W001", False),
+            ("django_jobs.E001", True),
+        ]
+
+
+# -- the setting
+
+
+def test_w001_an_unknown_key_is_told_with_the_nearest() -> None:
+    with override_settings(DJANGO_JOBS={"QUEUE": ["mail"]}):
+        assert texts() == [("django_jobs.W001", "DJANGO_JOBS has the unknown key 'QUEUE'.", "Did you mean 'QUEUES'?")]
+
+
+def test_w001_an_unknown_key_far_from_all_is_told_with_all() -> None:
+    with override_settings(DJANGO_JOBS={"COLOUR": "red"}):
+        [(code, message, hint)] = texts()
+    assert (code, message) == ("django_jobs.W001", "DJANGO_JOBS has the unknown key 'COLOUR'.")
+    assert str(hint).startswith("The keys are DATABASE, QUEUES, DEFAULT_QUEUE, ")
+
+
+def test_e001_the_setting_is_no_dict() -> None:
+    with override_settings(DJANGO_JOBS=["DATABASE"]):
+        assert texts() == [("django_jobs.E001", "DJANGO_JOBS is ['DATABASE']; give a dict", None)]
+
+
+def test_e001_there_is_one_for_each_wrong_value() -> None:
+    with override_settings(DJANGO_JOBS={"LEASE": 0, "UNKNOWN_JOBS": "ignore"}):
+        lease = "DJANGO_JOBS['LEASE'] is 0; give a second or more; each lease is renewed every quarter"
+        unknown = "DJANGO_JOBS['UNKNOWN_JOBS'] is 'ignore'; give 'fail' or 'leave'"
+        assert texts() == [("django_jobs.E001", lease, None), ("django_jobs.E001", unknown, None)]
+
+
+@pytest.mark.django_db
+def test_a_wrong_setting_breaks_no_other_check() -> None:
+    with override_settings(DJANGO_JOBS={"LEASE": 0, "QUEUES": ["mail"]}):
+        assert [message.id for message in found(databases=["default"])] == ["django_jobs.E001"]
+
+
+# -- the database
+
+
+def test_e002_the_alias_is_unknown() -> None:
+    with override_settings(DJANGO_JOBS={"DATABASE": "jobs"}):
+        message = "DJANGO_JOBS['DATABASE'] is 'jobs', which DATABASES doesn't have."
+        assert texts(databases=["default"]) == [("django_jobs.E002", message, "DATABASES has default, other.")]
+
+
+@pytest.fixture
+def odd_alias(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Configure an alias of the engine that the test names."""
+    configured = {**connections.settings["default"], "ENGINE": request.param}
+    monkeypatch.setitem(connections.settings, "odd", configured)
+    yield "odd"
+    del connections["odd"]
+
+
+@pytest.mark.parametrize("odd_alias", ["django.db.backends.dummy"], indirect=True)
+def test_e003_the_engine_is_neither_postgresql_nor_sqlite(odd_alias: str) -> None:
+    with override_settings(DJANGO_JOBS={"DATABASE": odd_alias}):
+        message = "The database 'odd' has the engine django.db.backends.dummy."
+        hint = "Jobs need PostgreSQL or SQLite: name the alias of such a database in DJANGO_JOBS['DATABASE']."
+        assert texts() == [("django_jobs.E003", message, hint)]
+
+
+@pytest.mark.parametrize("odd_alias", ["django.db.backends.postgresql"], indirect=True)
+def test_e003_the_driver_is_psycopg2(odd_alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert connections[odd_alias].vendor == "postgresql"
+    monkeypatch.setattr(psycopg_any, "is_psycopg3", False)
+    with override_settings(DJANGO_JOBS={"DATABASE": odd_alias}):
+        message = "The database 'odd' is reached through psycopg2."
+        hint = "Jobs need psycopg 3: pip install 'django-jobs-queue[postgres]'"
+        assert texts() == [("django_jobs.E003", message, hint)]
+
+
+@pytest.fixture
+def sqlite_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, django_db_blocker: Any
+) -> Iterator[Callable[..., list[CheckMessage]]]:
+    """Check a new SQLite file that is configured with the given OPTIONS."""
+
+    def check(**options: Any) -> list[CheckMessage]:
+        engine = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "db.sqlite3"), "OPTIONS": options}
+        monkeypatch.setitem(connections.settings, "file", {**connections.settings["default"], **engine})
+        with override_settings(DJANGO_JOBS={"DATABASE": "file"}), django_db_blocker.unblock():
+            return check_database(databases=["default", "file"])
+
+    yield check
+    connections["file"].close()
+    del connections["file"]
+
+
+WAL = "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL"
+HINT = (
+    f'Add to DATABASES[\'file\']: "OPTIONS": {{"init_command": "{WAL}", '
+    '"transaction_mode": "IMMEDIATE", "timeout": 20}'
+)
+
+
+def test_d003_a_file_without_wal(sqlite_file: Callable[..., list[CheckMessage]]) -> None:
+    [warning] = sqlite_file()
+    trouble = "has the journal mode delete, in which workers and requests block each other."
+    assert (warning.id, warning.hint) == ("django_jobs.D003", HINT)
+    assert warning.msg == f"The SQLite database 'file' {trouble}"
+
+
+def test_d003_a_file_without_a_timeout(sqlite_file: Callable[..., list[CheckMessage]]) -> None:
+    [warning] = sqlite_file(init_command=WAL, timeout=0)
+    trouble = "has a timeout of 0, so that the second of two writers fails at once."
+    assert (warning.id, warning.hint) == ("django_jobs.D003", HINT)
+    assert warning.msg == f"The SQLite database 'file' {trouble}"
+
+
+def test_a_file_with_the_options_of_the_hint_is_silent(sqlite_file: Callable[..., list[CheckMessage]]) -> None:
+    assert sqlite_file(init_command=WAL, transaction_mode="IMMEDIATE", timeout=20) == []
+
+
+def test_a_database_that_is_not_to_be_checked_is_left_alone() -> None:
+    assert check_database(databases=None) == check_database(databases=["other"]) == []
+
+
+# -- performers
+
+
+def test_e004_two_jobs_share_a_name() -> None:
+    hint = "Give one of them another name: @job('…')."
+    with declared(send, name="shop.same"), declared(other, name="shop.same"):
+        message = "Two jobs are named 'shop.same': tests.nowhere.jobs.send and tests.nowhere.jobs.other."
+        assert ("django_jobs.E004", message, hint) in texts()
+
+
+def test_e004_a_name_is_anothers_alias() -> None:
+    with declared(send, name="shop.new", aliases=["shop.old"]), declared(other, name="shop.old"):
+        assert [message.id for message in found() if "'shop.old'" in str(message.msg)] == ["django_jobs.E004"]
+
+
+def test_w013_a_job_outside_of_discovered_modules() -> None:
+    message = "The job 'shop.views.send' is declared in shop.views, which workers don't import."
+    hint = "Move it to a module called `jobs` of an installed app, or import it from there."
+    with declared(send, module="shop.views"):
+        assert texts() == [("django_jobs.W013", message, hint)]
+
+
+def test_w013_spares_jobs_of_test_modules() -> None:
+    with declared(send, module="shop.tests.test_views"):
+        assert texts() == []
+
+
+def test_w002_a_jobs_queue_is_not_allowed() -> None:
+    message = "The job 'tests.nowhere.send' is for queue 'bulk', which DJANGO_JOBS['QUEUES'] doesn't have."
+    hint = "Add it there, or choose one of default, mail."
+    with declared(send, queue="bulk"), declared(other, queue="mail"):
+        with override_settings(DJANGO_JOBS={"QUEUES": {"default": {}, "mail": {"concurrency": 2}}}):
+            assert ("django_jobs.W002", message, hint) in texts()
+            assert not any("tests.nowhere.other" in str(message.msg) for message in found())
+        with override_settings(DJANGO_JOBS={"QUEUES": None}):
+            assert texts() == []
+
+
+def test_w002_the_default_queue_is_not_allowed() -> None:
+    message = "The job 'tests.nowhere.send' is for queue 'default', which DJANGO_JOBS['QUEUES'] doesn't have."
+    with declared(send), override_settings(DJANGO_JOBS={"QUEUES": ["mail"]}):
+        assert ("django_jobs.W002", message, "Add it there, or choose one of mail.") in texts()
+    with declared(send), override_settings(DJANGO_JOBS={"QUEUES": ["mail"], "DEFAULT_QUEUE": "mail"}):
+        assert not any("tests.nowhere.send" in str(message.msg) for message in found())

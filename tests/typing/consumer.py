@@ -1,0 +1,189 @@
+"""A consumer's code as it should be: every form of declaring and queueing, with the types that come of it.
+
+Nothing runs this file. test_typing.py has it checked, with mistakes.py beside it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
+from typing import Any, assert_type
+
+from django.contrib.auth.models import User
+
+from django_jobs import (
+    Attempt,
+    Cancel,
+    GiveUp,
+    Retry,
+    Snooze,
+    aenqueue,
+    backoff,
+    current_attempt,
+    enqueue,
+    get_performer,
+    job,
+    named,
+    registered,
+)
+from django_jobs.conf import DjangoJobs
+from django_jobs.models import Job
+from django_jobs.performers import Enqueuer
+from django_jobs.records import NewJob, Queued
+
+# -- declaring
+
+
+@job
+def send_welcome(user_id: int, greeting: str = "hello") -> str:
+    return f"{greeting} {user_id}"
+
+
+@job()
+def without_arguments() -> None: ...
+
+
+@job("billing.charge", queue="billing", max_attempts=5, timeout=30, priority=10, takes_attempt=True)
+def charge(attempt: Attempt, invoice_id: int, *, currency: str = "EUR") -> bool:
+    assert_type(attempt.number, int)
+    assert_type(attempt.is_last, bool)
+    assert_type(attempt.remaining(), float | None)
+    if attempt.is_last:
+        raise GiveUp("no more")
+    raise Retry("later", after="5m")
+
+
+@job(name="mail.deliver", aliases=["mail.send"], takes_attempt=False)
+async def deliver(address: str, copies: int = 1) -> int:
+    if copies > 9:
+        raise Snooze(timedelta(minutes=5), "too many")
+    return copies
+
+
+@job(takes_attempt=True)
+async def watch(attempt: Attempt, user: User) -> None:
+    raise Cancel(f"{user.pk} is not watched")
+
+
+class Priority(IntEnum):
+    HIGH = 50
+
+
+def wait(attempt: int, exception: BaseException | None) -> timedelta:
+    return timedelta(seconds=attempt)
+
+
+@job(
+    queue="bulk",
+    priority=Priority.HIGH,
+    max_attempts=3,
+    max_crashes=1,
+    backoff=backoff.exponential(30, cap="1h"),
+    timeout=None,
+    keep=0,
+    keep_failed=timedelta(days=30),
+    expires="1h",
+    aliases=("old.name",),
+    restart=False,
+)
+def with_everything(*numbers: int, **names: str) -> dict[str, int]:
+    return dict.fromkeys(names, sum(numbers))
+
+
+@job(backoff=wait, keep=None, keep_failed=None, expires=None)
+def with_own_backoff(when: datetime, /) -> None: ...
+
+
+@job(backoff=lambda attempt: attempt * 10)
+def with_short_backoff() -> None: ...
+
+
+# -- a performer is what its function was
+
+assert_type(send_welcome(5), str)
+assert_type(send_welcome(user_id=5, greeting="ciao"), str)
+assert_type(with_everything(1, 2, a="b"), dict[str, int])
+assert_type(send_welcome.name, str)
+
+
+def call_directly(attempt: Attempt) -> None:
+    assert_type(charge(attempt, 5), bool)
+    assert_type(charge(attempt, invoice_id=5, currency="USD"), bool)
+
+
+# -- queueing
+
+
+def queue_one(user: User) -> None:
+    assert_type(send_welcome.later(user.pk), Job)
+    assert_type(send_welcome.later(5, "ciao"), Job)
+    assert_type(send_welcome.later(greeting="ciao", user_id=5), Job)
+    assert_type(without_arguments.later(), Job)
+    assert_type(charge.later(5), Job)
+    assert_type(charge.later(invoice_id=5, currency="USD"), Job)
+    assert_type(deliver.later("ada@example.org", copies=2), Job)
+    assert_type(watch.later(user), Job)
+    assert_type(with_everything.later(1, 2, 3, a="b"), Job)
+    assert_type(with_own_backoff.later(datetime.now(UTC)), Job)
+
+
+def queue_for_later(tomorrow: datetime) -> None:
+    send_welcome.after(10).later(5)
+    send_welcome.after(2.5).later(5)
+    send_welcome.after("5m").later(5)
+    send_welcome.after(timedelta(minutes=10)).later(5)
+    send_welcome.after(minutes=10).later(5)
+    send_welcome.after(days=1, hours=2, minutes=3, seconds=4.5).later(5)
+    assert_type(send_welcome.at(tomorrow).later(5), Job)
+    assert_type(charge.at(tomorrow).using(queue="slow").after(5).later(5, currency="USD"), Job)
+
+
+def queue_with_options() -> None:
+    bulk = send_welcome.using(queue="bulk", priority=-5, expires="1h", meta={"why": "import"})
+    assert_type(bulk.later(5, greeting="ciao"), Job)
+    assert_type(bulk.using(keep=None, timeout=None, max_attempts=Priority.HIGH).later(5), Job)
+    assert_type(charge.using(queue="slow").later(5), Job)
+    takes_any: Enqueuer[...] = bulk
+    takes_any.later()
+
+
+def queue_many(ids: list[int]) -> None:
+    assert_type(send_welcome.later_many((pk,) for pk in ids), list[Queued])
+    assert_type(send_welcome.later_many([(1, "ciao"), {"user_id": 2}, send_welcome.prepare(3)]), list[Queued])
+    assert_type(charge.using(queue="slow").later_many([(1,), (2,)]), list[Queued])
+    assert_type(send_welcome.prepare(1), NewJob)
+    queued = enqueue([send_welcome.prepare(1), charge.prepare(2), named("other.service", 3, queue="other")])
+    assert_type(queued, list[Queued])
+    assert_type([(one.id, one.duplicate) for one in queued], list[tuple[int, bool]])
+    assert_type(enqueue(send_welcome.prepare(pk) for pk in ids), list[Queued])
+    named("other.service", 3, who="Ada", options={"priority": 4, "expires": "1h", "meta": {"why": "import"}})
+
+
+async def queue_from_async_code(ids: list[int]) -> None:
+    assert_type(await send_welcome.alater(5), Job)
+    assert_type(await charge.using(queue="slow").alater(5, currency="USD"), Job)
+    assert_type(await send_welcome.alater_many((pk,) for pk in ids), list[Queued])
+    assert_type(await aenqueue([send_welcome.prepare(1), deliver.prepare("ada@example.org")]), list[Queued])
+    assert_type(await deliver("ada@example.org"), int)
+
+
+# -- around them
+
+
+def look_around() -> None:
+    assert_type(registered(), list[str])
+    assert_type(get_performer("billing.charge").name, str)
+    get_performer("billing.charge").later(5)
+    attempt = current_attempt()
+    assert_type(attempt, Attempt | None)
+    if attempt is not None:
+        assert_type(attempt.errors, list[dict[str, Any]])
+
+
+DJANGO_JOBS: DjangoJobs = {
+    "QUEUES": {"mail": {"concurrency": 4}, "default": {}},
+    "BACKOFF": backoff.polynomial(),
+    "TIMEOUT": None,
+    "LEASE": timedelta(seconds=30),
+    "KEEP_SUCCESSFUL": "2d",
+}

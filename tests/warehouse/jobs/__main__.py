@@ -1,0 +1,1 @@
+raise AssertionError("only `python -m` runs this")
