@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
+from collections import OrderedDict
 from typing import Any
+
+from django.db import DataError, IntegrityError
 
 from django_jobs import clock, signals
 from django_jobs.outcomes import Outcome, Released, Snoozed
-from django_jobs.records import Claim, Lease
+from django_jobs.records import Claim, Failure, Lease
 from django_jobs.states import State
 from django_jobs.transitions import Change
 
@@ -18,7 +22,14 @@ worker_log = logging.getLogger("django_jobs.worker")
 FORMAT = "%(asctime)s %(message)s"
 TIME_FORMAT = "%H:%M:%S"
 
-_begun: dict[Lease, float] = {}
+MOST_BEGUN = 10_000
+"""So many runs are timed at once. An end may never be told: its row was locked until its lease was over, for one."""
+
+_begun: OrderedDict[Lease, float] = OrderedDict()
+
+
+class JobFailed(Exception):
+    """Carries a failure's traceback, which is text by now, to handlers that ask for an exception."""
 
 
 def connect() -> None:
@@ -48,58 +59,65 @@ def show_on_stderr(level: int = logging.INFO) -> None:
         root.setLevel(level)
 
 
+# -- one job
+
+
 def _on_started(*, claim: Claim, **_: Any) -> None:
+    if len(_begun) >= MOST_BEGUN:
+        _begun.popitem(last=False)
     _begun[claim.lease] = clock.monotonic()
-    job_log.debug("▶ %s #%d attempt %d", claim.name, claim.id, claim.attempt, extra=_extra("job.started", claim))
+    job_log.debug("▶ %s attempt %d", _who(claim), claim.attempt, extra=_extra("job.started", claim))
 
 
 def _on_finished(*, claim: Claim, outcome: Outcome, change: Change, **_: Any) -> None:
-    seconds = _seconds(claim)
+    begun = _begun.pop(claim.lease, None)
+    seconds = None if begun is None else clock.monotonic() - begun
+    who = _who(claim) if seconds is None else f"{_who(claim)} {seconds:.3f}s"
+    timed = {} if seconds is None else {"run_s": seconds}
     match change.state:
         case State.SUCCESSFUL:
-            message, event, level = f"✔ {_who(claim)} {seconds:.3f}s", "job.succeeded", logging.INFO
+            job_log.info("✔ %s", who, extra=_extra("job.succeeded", claim) | timed)
         case State.FAILED:
-            message, event, level = (
-                f"✖ {_who(claim)} {seconds:.3f}s failed for good: {_why(change)}",
-                "job.failed",
-                logging.ERROR,
-            )
+            extra = _extra("job.failed", claim) | timed
+            job_log.error("✖ %s failed for good: %s", who, _why(change), exc_info=_traced(change), extra=extra)
         case State.CANCELLED:
-            message, event, level = f"◌ {_who(claim)} cancelled: {_why(change)}", "job.cancelled", logging.INFO
+            job_log.info("◌ %s cancelled: %s", who, _why(change), extra=_extra("job.cancelled", claim) | timed)
         case _:
-            message, event, level = _again(claim, outcome, change, seconds)
-    if change.state is State.FAILED and change.failure and change.failure.traceback:
-        message = f"{message}\n{change.failure.traceback.rstrip()}"
-    job_log.log(level, "%s", message, extra=_extra(event, claim) | {"run_s": seconds})
+            _on_again(claim, outcome, change, who=who, timed=timed)
 
 
-def _again(claim: Claim, outcome: Outcome, change: Change, seconds: float) -> tuple[str, str, int]:
+def _on_again(claim: Claim, outcome: Outcome, change: Change, *, who: str, timed: dict[str, float]) -> None:
     after = "now" if change.delay is None else f"in {change.delay.total_seconds():g}s"
     match outcome:
         case Snoozed(reason=reason):
-            return f"↻ {_who(claim)} snoozed, again {after} {reason}".rstrip(), "job.snoozed", logging.INFO
+            why = _one_line(reason) or "no reason given"
+            job_log.info("↻ %s snoozed, again %s: %s", who, after, why, extra=_extra("job.snoozed", claim) | timed)
         case Released():
-            return f"↻ {_who(claim)} released", "job.released", logging.INFO
+            job_log.info("↻ %s released", who, extra=_extra("job.released", claim) | timed)
         case _:
-            of = f"attempt {claim.attempt}/{claim.max_attempts}"
-            return f"✖ {_who(claim)} {seconds:.3f}s {of}, again {after}: {_why(change)}", "job.retried", logging.WARNING
+            of = f"attempt {claim.attempt}/{change.max_attempts}"
+            message = "✖ %s %s, again %s: %s"
+            job_log.warning(message, who, of, after, _why(change), extra=_extra("job.retried", claim) | timed)
 
 
 def _on_lost(*, claim: Claim, **_: Any) -> None:
-    _seconds(claim)
-    job_log.warning(
-        "⚠ %s was taken away or cancelled while it ran; its end was not written",
-        _who(claim),
-        extra=_extra("job.lost", claim),
-    )
+    _begun.pop(claim.lease, None)
+    message = "⚠ %s was taken away or cancelled while it ran; its end was not written"
+    job_log.warning(message, _who(claim), extra=_extra("job.lost", claim))
+
+
+# -- several jobs
 
 
 def _on_reclaimed(*, changes: list[Change], let_go: list[int], **_: Any) -> None:
-    ids = ", ".join(f"#{change.lease.id}" for change in changes[:10])
-    worker_log.warning(
-        "reclaimed %d jobs whose lease was over %s; let go of %d cancelled ones",
-        len(changes), ids, len(let_go), extra={"event": "jobs.reclaimed"},
-    )  # fmt: skip
+    some = ", ".join(f"#{change.lease.id}" for change in changes[:10])
+    ids = f"{some} …" if len(changes) > 10 else some or "none"
+    message = "reclaimed %d jobs whose lease was over (%s); let go of %d cancelled ones"
+    worker_log.warning(message, len(changes), ids, len(let_go), extra={"event": "jobs.reclaimed"})
+    for change in changes:
+        if change.state is State.FAILED:
+            extra = {"event": "job.failed", "job_id": change.lease.id, "attempt": change.attempts}
+            job_log.error("✖ #%d failed for good: %s", change.lease.id, _why(change), extra=extra)
 
 
 def _on_expired(*, ids: tuple[int, ...], **_: Any) -> None:
@@ -108,6 +126,9 @@ def _on_expired(*, ids: tuple[int, ...], **_: Any) -> None:
 
 def _on_pruned(*, count: int, **_: Any) -> None:
     worker_log.info("pruned %d finished jobs", count, extra={"event": "jobs.pruned"})
+
+
+# -- a worker
 
 
 def _on_worker_started(*, identity: str, queues: dict[str, int | None] | None, concurrency: int, **_: Any) -> None:
@@ -124,8 +145,17 @@ def _on_worker_stopped(*, identity: str, written: bool, **_: Any) -> None:
 
 
 def _on_odd(*, message: str, exception: BaseException | None, level: int, **_: Any) -> None:
-    is_serious = exception is not None and level >= logging.ERROR
-    worker_log.log(level, "%s", message, exc_info=exception if is_serious else None, extra={"event": "worker.odd"})
+    if isinstance(exception, (IntegrityError, DataError)):
+        # Below its first line a database quotes the values of a row, which may be a job's arguments.
+        message, exception = _LINE_END.split(message)[0], None
+    worker_log.log(level, "%s", message, exc_info=exception, extra={"event": "worker.odd"})
+
+
+_LINE_END = re.compile(r"\n|\\n")
+"""The end of a line, also within a repr."""
+
+
+# -- words
 
 
 def _who(claim: Claim) -> str:
@@ -133,15 +163,29 @@ def _who(claim: Claim) -> str:
 
 
 def _why(change: Change) -> str:
-    if change.failure is None:
-        return ""
-    kind = change.failure.exception.rpartition(".")[2]
-    return f"{kind}: {change.failure.reason}" if kind else change.failure.reason
+    match change.failure:
+        case None:
+            return "no reason given"
+        case Failure(kind="misfit"):
+            return "its stored arguments don't fit the code; its errors say where"
+        case Failure(kind="result"):
+            return "its result can't be stored; its errors say why"
+        case Failure(reason=reason, exception=path):
+            words = dict.fromkeys((path.rpartition(".")[2], _one_line(reason)))
+            return ": ".join(filter(None, words)) or "no reason given"
 
 
-def _seconds(claim: Claim) -> float:
-    begun = _begun.pop(claim.lease, None)
-    return 0.0 if begun is None else clock.monotonic() - begun
+def _one_line(text: str) -> str:
+    """Keep a text from looking like lines of its own."""
+    return " ".join(text.split())
+
+
+def _traced(change: Change) -> JobFailed | None:
+    failure = change.failure
+    # Those two speak of values that no line may carry.
+    if failure is None or not failure.traceback or failure.kind in {"misfit", "result"}:
+        return None
+    return JobFailed(f"\n{failure.traceback.rstrip()}")
 
 
 def _extra(event: str, claim: Claim) -> dict[str, Any]:

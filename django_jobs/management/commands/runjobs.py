@@ -113,7 +113,7 @@ class Command(BaseCommand):
             raise CommandError(message, returncode=CONFIGURATION)
 
     def _exit(self, code: int) -> None:
-        if self._called_from_command_line:
+        if getattr(self, "_called_from_command_line", False):
             # Bodies that still run would keep the interpreter from ending.
             sys.stdout.flush()
             sys.stderr.flush()

@@ -1,0 +1,85 @@
+"""Declare and run: from a claim to a performer with its arguments, ready to be called. Runs no performer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.apps import apps
+from django.core.exceptions import ObjectDoesNotExist, ValidationError
+from django.db import connections
+
+from django_jobs import codec
+from django_jobs.conf import settings
+from django_jobs.context import Attempt
+from django_jobs.exceptions import GiveUp, UndecodableValue
+from django_jobs.performers import AnyPerformer
+from django_jobs.records import Claim
+
+
+class Misfit(Exception):
+    """Stored arguments that this code can't read or take; what is wrong with them is the cause, where there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A performer with the arguments of one claim."""
+
+    claim: Claim
+    performer: AnyPerformer
+    args: list[object]
+    kwargs: dict[str, object]
+    attempt: Attempt
+
+    def begin(self) -> Any:
+        """Call the function: its value, or the coroutine of an async one."""
+        first = (self.attempt,) if self.performer.takes_attempt else ()
+        return self.performer.function(*first, *self.args, **self.kwargs)
+
+
+def call_of(claim: Claim, performer: AnyPerformer) -> Call:
+    """Read the claim's arguments, and fetch what they refer to. Raises Misfit, and GiveUp for a row that is gone."""
+    args, kwargs, meta = _decoded(claim)
+    try:
+        performer.signature.bind(*args, **kwargs)
+    except TypeError as error:
+        message = f"the stored arguments no longer fit {performer.name}{performer.signature}: {error}"
+        raise Misfit(message) from error
+    attempt = Attempt(claim, meta=meta, load_errors=lambda: _errors_of(claim))
+    return Call(claim=claim, performer=performer, args=args, kwargs=kwargs, attempt=attempt)
+
+
+def _decoded(claim: Claim) -> tuple[list[object], dict[str, object], dict[str, Any]]:
+    try:
+        args, kwargs = codec.decode_arguments(claim.args, claim.kwargs, resolve=_resolved)
+        meta = codec.decode(claim.meta, path="meta")
+    except UndecodableValue as error:
+        message = f"the stored arguments can't be read by this code: {error}"
+        raise Misfit(message) from error
+    return args, kwargs, meta if isinstance(meta, dict) else {}
+
+
+def _resolved(ref: codec.ModelRef) -> object:
+    """Fetch a model instance fresh."""
+    try:
+        model = apps.get_model(ref.label)
+    except (LookupError, ValueError) as error:
+        message = f"the stored arguments name the model {ref.label}, which isn't here"
+        raise Misfit(message) from error
+    if ref.alias not in connections:
+        message = f"the stored arguments name the database {ref.alias}, which isn't here"
+        raise Misfit(message)
+    try:
+        return model._base_manager.using(ref.alias).get(pk=ref.pk)
+    except ObjectDoesNotExist:
+        message = f"the {ref.label} that this job was queued for no longer exists"
+        raise GiveUp(message) from None
+    except (TypeError, ValueError, ValidationError) as error:
+        message = f"the stored arguments hold a key that {ref.label} doesn't take"
+        raise Misfit(message) from error
+
+
+def _errors_of(claim: Claim) -> list[dict[str, Any]]:
+    model = apps.get_model("django_jobs", "Job")
+    errors = model.objects.using(settings().database).filter(pk=claim.id).values_list("errors", flat=True).first()
+    return list(errors) if isinstance(errors, list) else []

@@ -1,0 +1,178 @@
+"""Declare and run: one run, from the claim to its outcome. Everything that a performer may raise ends here."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextvars import Context
+from datetime import timedelta
+
+from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
+
+from django_jobs import backoff, codec, context, durations, performers, signals, transitions
+from django_jobs.conf import settings
+from django_jobs.exceptions import Cancel, ControlWord, GiveUp, Retry, Snooze
+from django_jobs.failures import failure_of, fingerprint_of, shown
+from django_jobs.outcomes import Cancelled, Failed, GaveUp, Outcome, Snoozed, Succeeded
+from django_jobs.performers import AnyPerformer
+from django_jobs.records import Claim, Failure
+from django_jobs.runner.call import Call, Misfit, call_of
+from django_jobs.runner.surroundings import activated, close_connections, tell_odd, tidy_connections
+
+
+def is_async(claim: Claim) -> bool:
+    """Tell whether the claim is for a performer that runs on the event loop."""
+    performer = performers.find_performer(claim.name)
+    return performer is not None and performer.is_async
+
+
+def run(claim: Claim) -> Outcome:
+    """Run the performer in this thread, in a context of its own, and say what it came to; an async one in a loop."""
+    return Context().run(_run, claim)
+
+
+async def arun(claim: Claim) -> Outcome:
+    """Run an async performer on the running loop; the caller gives it a context of its own.
+
+    Sync code that it calls gets a thread of its own, whose connections are closed with it.
+    """
+    async with ThreadSensitiveContext():
+        call = await sync_to_async(_prepared)(claim)
+        if not isinstance(call, Call):
+            return call
+        try:
+            # A task of its own: a body that cancels the one it runs in must not reach the worker's.
+            return await asyncio.create_task(_aperformed(call))
+        except asyncio.CancelledError as error:
+            return _raised(claim, call.performer, error)
+        finally:
+            await sync_to_async(close_connections)(claim)
+
+
+def _run(claim: Claim) -> Outcome:
+    with tidy_connections(claim):
+        call = _prepared(claim)
+        return _performed(call) if isinstance(call, Call) else call
+
+
+# -- before the body
+
+
+def _prepared(claim: Claim) -> Call | Outcome:
+    """Find the performer, read the arguments and tell of the start; an outcome where it doesn't come to one."""
+    performer = performers.find_performer(claim.name)
+    if performer is None:
+        return _unknown(claim)
+    try:
+        call = call_of(claim, performer)
+        context.enter(call.attempt)
+        signals.job_started.send_robust(claim.name, claim=claim)
+    except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt are the job's failure too
+        return _raised(claim, performer, error)
+    return call
+
+
+def _unknown(claim: Claim) -> Outcome:
+    known = ", ".join(performers.known_names()) or "none"
+    failure = Failure(
+        kind="unknown",
+        reason=f"no performer is named {claim.name}",
+        traceback=f"known here: {known}",
+        fingerprint=fingerprint_of(claim.name, "unknown"),
+    )
+    return transitions.after_failure(claim, failure, delay=_delay(claim, None, None), patient=True)
+
+
+# -- the body
+
+
+def _performed(call: Call) -> Outcome:
+    try:
+        if call.performer.is_async:
+            return async_to_sync(_aperformed)(call)
+        with activated(call.attempt.meta):
+            value = call.begin()
+    except BaseException as error:  # noqa: BLE001 - as in _prepared; a child task's SystemExit comes out of the loop
+        return _raised(call.claim, call.performer, error)
+    return _came_to(call, value)
+
+
+async def _aperformed(call: Call) -> Outcome:
+    try:
+        with activated(call.attempt.meta):
+            value = await call.begin()
+    except BaseException as error:  # noqa: BLE001 - as in _prepared
+        return _raised(call.claim, call.performer, error)
+    return _came_to(call, value)
+
+
+# -- after the body
+
+
+def _came_to(call: Call, value: object) -> Outcome:
+    """Turn what a performer returned into an outcome: a control word says the same as if it had been raised."""
+    if value is None:
+        return Succeeded()
+    try:
+        if isinstance(value, ControlWord):
+            return _raised(call.claim, call.performer, value)
+        return Succeeded(result=_encoded(value))
+    except BaseException as error:  # noqa: BLE001 - a value may be hostile
+        # Not tried again: the work was done.
+        return Failed(failure=failure_of(error, job=call.claim.name, kind="result"))
+
+
+def _encoded(value: object) -> str:
+    if inspect.iscoroutine(value):
+        value.close()
+        message = "it returned a coroutine, whose body never ran; declare it with async def"
+        raise TypeError(message)
+    return codec.encode(value, path="result", limit=settings().max_args_bytes, reference=performers.reference)
+
+
+def _raised(claim: Claim, performer: AnyPerformer, error: BaseException) -> Outcome:
+    """Turn what a performer raised into an outcome; a control word may be of a subclass, and broken."""
+    try:
+        return _outcome_of(claim, performer, error)
+    except BaseException as problem:  # noqa: BLE001 - nothing gets out of here
+        return _failed_attempt(claim, performer, problem)
+
+
+def _outcome_of(claim: Claim, performer: AnyPerformer, error: BaseException) -> Outcome:
+    match error:
+        case Snooze():
+            return Snoozed(delay=durations.parse(error.after, what="Snooze.after"), reason=shown(error.reason))
+        case Cancel():
+            return Cancelled(reason=shown(error.reason))
+        case GiveUp():
+            return GaveUp(failure=failure_of(error, job=claim.name, kind="gave_up"))
+        case Retry():
+            return _asked_again(claim, performer, error)
+        case Misfit():
+            cause = error.__cause__ or error
+            return Failed(failure=failure_of(cause, job=claim.name, kind="misfit", reason=error))
+        case _:
+            return _failed_attempt(claim, performer, error)
+
+
+def _asked_again(claim: Claim, performer: AnyPerformer, word: Retry) -> Outcome:
+    failure = failure_of(word, job=claim.name, reason=word.reason or "asked for another attempt")
+    after = None if word.after is None else durations.parse(word.after, what="Retry.after")
+    return transitions.after_failure(claim, failure, delay=_delay(claim, performer, word) if after is None else after)
+
+
+def _failed_attempt(claim: Claim, performer: AnyPerformer, error: BaseException) -> Outcome:
+    failure = failure_of(error, job=claim.name)
+    return transitions.after_failure(claim, failure, delay=_delay(claim, performer, error))
+
+
+def _delay(claim: Claim, performer: AnyPerformer | None, error: BaseException | None) -> timedelta:
+    """Ask the performer's backoff, the setting's where it has none or fails, and ours where that one fails too."""
+    own = None if performer is None else performer.backoff
+    given = [own] if callable(own) else []
+    for chosen in (*given, settings().backoff):
+        try:
+            return backoff.delay_of(chosen, claim.attempt, error)
+        except BaseException as problem:  # noqa: BLE001 - the backoff may be anybody's code
+            tell_odd(f"the backoff of {claim.name} failed, so another one was used", problem)
+    return backoff.exponential()(claim.attempt)

@@ -1,0 +1,182 @@
+"""Declare and run: what a body finds around it, and what is put right behind it. Calls no user code."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from django.db import connections
+from django.utils import timezone, translation
+
+from django_jobs import signals
+from django_jobs.conf import project_language
+from django_jobs.failures import shown
+from django_jobs.records import Claim
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+
+def tell_odd(message: str, error: BaseException | None = None, *, level: int = logging.ERROR) -> None:
+    """Have something logged that nobody expects."""
+    signals.odd.send_robust(None, message=message, exception=error, level=level)
+
+
+# -- language and time zone
+
+
+@contextmanager
+def activated(meta: Mapping[str, Any]) -> Iterator[None]:
+    """Activate the language and time zone that were active when the job was queued, the project's own otherwise."""
+    with translation.override(project_language()), timezone.override(timezone.get_default_timezone()):
+        _activate("language", meta.get("language"), translation.activate)
+        _activate("time zone", meta.get("time_zone"), lambda name: timezone.activate(_zone(name)))
+        yield
+
+
+def _activate(what: str, name: object, activate: Callable[[str], None]) -> None:
+    if not isinstance(name, str):
+        return
+    try:
+        activate(name)
+    except Exception as error:  # noqa: BLE001 - anybody may have written it, and what is raised differs by platform
+        message = f"a job was queued under the {what} {name[:80]!r}, which this process can't activate: {shown(error)}"
+        tell_odd(message, level=logging.WARNING)
+
+
+def _zone(name: str) -> tzinfo:
+    """Give a zone by its key, or a fixed offset as Django and Python name it: "+0230", "UTC+02:30"."""
+    offset = name.removeprefix("UTC")
+    if offset[:1] not in {"+", "-"}:
+        return ZoneInfo(name)
+    zone = datetime.strptime(offset, "%z").tzinfo
+    assert zone is not None
+    return zone
+
+
+# -- connections
+
+
+@contextmanager
+def tidy_connections(claim: Claim) -> Iterator[None]:
+    """Treat connections as Django's request cycle does, and leave none in a transaction that the job left open.
+
+    A connection that the caller has in a transaction (a test's, for one) is never closed; what the job broke or left
+    open in it is rolled back to where the job began.
+    """
+    marks = {connection.alias: _mark(connection) for connection in _connections() if is_in_transaction(connection)}
+    for connection in _connections():
+        if connection.alias not in marks:
+            with _survived(claim, connection):
+                refresh(connection)
+    try:
+        yield
+    finally:
+        for connection in _connections():
+            with _survived(claim, connection):
+                if connection.alias in marks:
+                    _restore(connection, marks[connection.alias], claim)
+                else:
+                    _clean(connection, claim)
+
+
+def is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Tell whether somebody is in a transaction that Django knows of, by `atomic()` or with autocommit off."""
+    if connection.in_atomic_block:
+        return True
+    return connection.connection is not None and connection.get_autocommit() != connection.settings_dict["AUTOCOMMIT"]
+
+
+def refresh(connection: BaseDatabaseWrapper) -> None:
+    """Do as Django when a request starts; not for a connection that is in a transaction."""
+    if not connection.force_debug_cursor:  # Somebody counts queries.
+        connection.queries_log.clear()
+    connection.close_if_unusable_or_obsolete()
+
+
+def close_connections(claim: Claim) -> None:
+    """Close every connection of this thread, which ends."""
+    for connection in _connections():
+        with _survived(claim, connection):
+            connection.close()
+
+
+def _connections() -> list[BaseDatabaseWrapper]:
+    return list(connections.all(initialized_only=True))
+
+
+@contextmanager
+def _survived(claim: Claim, connection: BaseDatabaseWrapper) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - what the job came to counts more
+        tell_odd(f"the connection to {connection.alias} is broken beside {_who(claim)}", error)
+
+
+def _clean(connection: BaseDatabaseWrapper, claim: Claim) -> None:
+    """Do as Django when a request ends, and end every transaction, also one begun by a statement of the job's own."""
+    if is_in_transaction(connection):
+        _tell_left_open(connection, claim)
+        connection.in_atomic_block = connection.closed_in_transaction = False
+        connection.savepoint_ids.clear()
+        connection.atomic_blocks.clear()
+        connection.close()
+    connection.close_if_unusable_or_obsolete()
+    if connection.connection is not None:
+        with connection.wrap_database_errors:
+            connection.connection.rollback()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mark:
+    """Where a caller's transaction stood when the job began."""
+
+    savepoint: str
+    savepoints: int
+    blocks: int
+    hooks: int
+
+
+def _mark(connection: BaseDatabaseWrapper) -> _Mark | None:
+    """Set a savepoint. None in a transaction by hand, or one that is broken already: those are left alone."""
+    if not connection.in_atomic_block or connection.needs_rollback:
+        return None
+    savepoint = connection.savepoint()
+    if savepoint is None:
+        return None
+    return _Mark(
+        savepoint=savepoint,
+        savepoints=len(connection.savepoint_ids),
+        blocks=len(connection.atomic_blocks),
+        hooks=len(connection.run_on_commit),
+    )
+
+
+def _restore(connection: BaseDatabaseWrapper, mark: _Mark | None, claim: Claim) -> None:
+    if mark is None:
+        return
+    is_left_open = len(connection.atomic_blocks) > mark.blocks
+    if is_left_open:
+        _tell_left_open(connection, claim)
+    # PostgreSQL refuses everything but a rollback once a statement has failed.
+    if is_left_open or connection.needs_rollback or not connection.is_usable():
+        del connection.savepoint_ids[mark.savepoints :]
+        del connection.atomic_blocks[mark.blocks :]
+        del connection.run_on_commit[mark.hooks :]
+        connection.needs_rollback = False
+        connection.savepoint_rollback(mark.savepoint)
+    connection.savepoint_commit(mark.savepoint)
+
+
+def _tell_left_open(connection: BaseDatabaseWrapper, claim: Claim) -> None:
+    message = f"{_who(claim)} left a transaction open on {connection.alias}; what it did there was rolled back"
+    tell_odd(message, level=logging.WARNING)
+
+
+def _who(claim: Claim) -> str:
+    return f"{claim.name} #{claim.id}"
