@@ -1,0 +1,91 @@
+"""The shop's pages. Each change and the job that follows from it are written in one transaction."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_http_methods
+
+from django_jobs.admin import state_word
+from django_jobs.models import Job
+from example_project.mail import newest_first
+from example_project.shop.catalogue import CATALOGUE
+from example_project.shop.forms import OrderForm, SignUpForm
+from example_project.shop.jobs import import_catalogue, send_receipt, send_welcome
+from example_project.shop.models import CatalogueImport, Order
+
+SHOWN = 10
+"""Rows of a list."""
+
+
+@require_GET
+def home(request: HttpRequest) -> HttpResponse:
+    """Show what can be done here, and the newest jobs."""
+    jobs = Job.objects.annotate(word=state_word()).only("name", "queue", "attempts", "max_attempts", "enqueued_at")
+    return render(request, "shop/home.html", {"jobs": jobs[:SHOWN]})
+
+
+@require_http_methods(["GET", "POST"])
+def sign_up(request: HttpRequest) -> HttpResponse:
+    """Make an account and queue its welcome mail: both, or neither."""
+    form = SignUpForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        email = form.cleaned_data["email"]
+        try:
+            with transaction.atomic():
+                # No password: hashing one would take longer than all the rest.
+                user = User.objects.create_user(username=email, email=email)
+                job = send_welcome.later(user.pk)
+        except IntegrityError:
+            # Two requests at once can't both find the address free: the database decides.
+            form.add_error("email", "This address has an account already. Nothing was changed, and no mail is sent.")
+        else:
+            text = f"Welcome! The account {email} is made, and job #{job.pk} is queued to send a mail there."
+            messages.success(request, text)
+            return redirect("shop:home")
+    return render(request, "shop/sign_up.html", {"form": form}, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "POST"])
+def order(request: HttpRequest) -> HttpResponse:
+    """Take an order and queue its receipt."""
+    form = OrderForm(request.POST if request.method == "POST" else None)
+    if form.is_valid() and form.customer is not None:
+        product = form.cleaned_data["product"]
+        with transaction.atomic():
+            placed = Order.objects.create(
+                customer=form.customer, product=product, quantity=form.cleaned_data["quantity"], price=product.price
+            )
+            job = send_receipt.later(placed.pk)
+        text = f"Thank you! Order {placed.pk} is placed, and job #{job.pk} is queued to send the receipt."
+        messages.success(request, text)
+        return redirect("shop:home")
+    context = {"form": form, "orders": Order.objects.select_related("product")[:SHOWN]}
+    return render(request, "shop/order.html", context, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "POST"])
+def imports(request: HttpRequest) -> HttpResponse:
+    """Have the supplier's catalogue read, and show how far that has come."""
+    if request.method == "POST":
+        with transaction.atomic():
+            asked = CatalogueImport.objects.create(total=len(CATALOGUE))
+            job = import_catalogue.later(asked.pk)
+        messages.success(request, f"Job #{job.pk} is queued to read {asked.total} lines. It takes a few seconds.")
+        return redirect("shop:imports")
+    return render(request, "shop/imports.html", {"imports": CatalogueImport.objects.all()[:SHOWN]})
+
+
+@require_GET
+def outbox(request: HttpRequest) -> HttpResponse:
+    """Show the newest mails. A real shop has no such page: everybody could read everybody's mail."""
+    folder = getattr(settings, "MAIL_FOLDER", None) if settings.DEBUG else None
+    mails = [] if folder is None else list(islice(newest_first(Path(folder)), SHOWN))
+    return render(request, "shop/outbox.html", {"mails": mails, "folder": folder})
