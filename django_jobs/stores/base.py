@@ -199,7 +199,7 @@ update {job} as job set
   finished_at = case when todo.state = 'READY' then null else {now} end,
   prune_at = case todo.state when 'READY' then null when 'SUCCESSFUL' then {later:job.keep} else {later:job.keep_failed} end,
   errors = case when todo.entry is null then job.errors else {append:todo.entry} end,
-  fingerprint = coalesce(todo.fingerprint, job.fingerprint), result = {json:todo.result},
+  fingerprint = case when todo.entry is null then job.fingerprint else todo.fingerprint end, result = {json:todo.result},
   worker = null, lease_expires_at = null, deadline_at = null
 from todo where job.id = todo.id
 {returning:id, token}

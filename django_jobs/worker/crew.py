@@ -16,6 +16,8 @@ from datetime import timedelta
 from threading import Condition, Event, Thread
 from typing import TypeAlias
 
+from django.db import connections
+
 from django_jobs import clock, lifecycle, runner, signals, transitions
 from django_jobs.failures import failure_of
 from django_jobs.lifecycle import Run
@@ -154,8 +156,11 @@ class Crew:
     # -- a thread
 
     def _work(self) -> None:
-        while (claim := self._next()) is not None:
-            self.perform(claim)
+        try:
+            while (claim := self._next()) is not None:
+                self.perform(claim)
+        finally:
+            connections.close_all()
 
     def _next(self) -> Claim | None:
         """Give the next job to run, taking turns with the baton meanwhile; None when the crew is done."""

@@ -14,6 +14,7 @@ from django_jobs import clock, lifecycle, runner
 from django_jobs.conf import settings
 from django_jobs.outcomes import Outcome
 from django_jobs.records import Claim
+from django_jobs.runner.surroundings import is_in_transaction, refresh
 from django_jobs.worker.board import Board
 from django_jobs.worker.keeper import Keeper
 from django_jobs.worker.link import Link
@@ -37,6 +38,8 @@ def work_one(queue: str | None = None) -> Outcome | None:
 def work_claim(queue: str | None = None, *, only: tuple[str, ...] | None = None) -> tuple[Claim, Outcome] | None:
     """Do as `work_one`, and give the claim with its outcome; `only` limits it to jobs of these names."""
     connection = connections[settings().database]
+    if not is_in_transaction(connection):
+        refresh(connection)
     claim = _claimed(connection, queue, only)
     if claim is None:
         return None
@@ -62,7 +65,7 @@ def _claimed(connection: BaseDatabaseWrapper, queue: str | None, only: tuple[str
 @contextmanager
 def _kept(connection: BaseDatabaseWrapper, claim: Claim) -> Iterator[None]:
     """Renew the claim's lease meanwhile. Within a transaction nobody else sees the claim, so nobody can take it."""
-    if connection.in_atomic_block:
+    if is_in_transaction(connection):
         yield
         return
     board = Board()
@@ -86,7 +89,7 @@ def _settle(connection: BaseDatabaseWrapper, claim: Claim, outcome: Outcome) -> 
             if not lifecycle.settle(connection, [(claim, outcome)]):
                 return
         except (OperationalError, InterfaceError):
-            if connection.in_atomic_block or clock.monotonic() > give_up:
+            if is_in_transaction(connection) or clock.monotonic() > give_up:
                 raise
             connection.close()
         if clock.monotonic() > give_up:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
-from typing import Any
+from django.urls import path
 
-urlpatterns: list[Any] = []
+from tests.shop import views
+
+urlpatterns = [path("sign-up/", views.sign_up), path("sign-up-async/", views.sign_up_async)]

@@ -7,7 +7,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job
-from django_jobs.outcomes import Cancelled, Failed, Retried
+from django_jobs.outcomes import Cancelled, Failed, Outcome, Retried, Snoozed
 from django_jobs.records import Failure
 from django_jobs.stores.base import Store
 from tests.factories import failure, queue_job, read, run_job, seconds, take, write
@@ -37,6 +37,22 @@ def test_the_first_entry_and_the_newest_19_stay(
 def test_twenty_entries_stay_whole(store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock) -> None:
     job_id = fail_often(store, connection, 20)
     assert [entry["reason"] for entry in read(job_id).errors] == [f"reason {n}" for n in range(1, 21)]
+
+
+def test_the_fingerprint_is_that_of_the_latest_failure(store: Store, connection: BaseDatabaseWrapper) -> None:
+    job_id = queue_job(max_attempts=100)
+    found: list[str | None] = []
+    outcomes: list[Outcome] = [
+        Retried(failure=failure(fingerprint="a1"), delay=seconds(0)),
+        Snoozed(delay=seconds(0)),
+        Retried(failure=failure(fingerprint="b2"), delay=seconds(0)),
+        Retried(failure=failure(kind="timeout"), delay=seconds(0)),
+    ]
+    for outcome in outcomes:
+        [claim] = take().claims
+        settle(store, connection, claim, outcome)
+        found.append(read(job_id).fingerprint)
+    assert found == ["a1", "a1", "b2", None]
 
 
 def test_an_entry_is_cut_to_3_kilobytes(store: Store, connection: BaseDatabaseWrapper) -> None:

@@ -221,13 +221,23 @@ def test_a_second_settle_writes_nothing(store: Store, connection: BaseDatabaseWr
 
 
 @every_outcome
+@pytest.mark.parametrize("keep", [0.0, 60.0])
 def test_a_row_cancelled_meanwhile_stays_cancelled_and_held(
-    store: Store, connection: BaseDatabaseWrapper, outcome: Outcome
+    store: Store, connection: BaseDatabaseWrapper, outcome: Outcome, keep: float
 ) -> None:
-    claim = run_job()
+    claim = run_job(keep=keep)
     store.cancel(connection, [claim.id], reason="by hand")
     assert not settle(store, connection, claim, outcome)
     assert place_of(claim.id) is Place.STOPPING
+
+
+@every_outcome
+def test_a_job_with_no_keeping_is_not_deleted_by_another_token(
+    store: Store, connection: BaseDatabaseWrapper, outcome: Outcome
+) -> None:
+    claim = run_job(keep=0.0)
+    assert not settle(store, connection, replace(claim, token=claim.token - 1), outcome)
+    assert place_of(claim.id) is Place.RUNNING
 
 
 @pytest.mark.parametrize("outcome", [Succeeded(), Failed(failure=failure())])
