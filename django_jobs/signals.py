@@ -11,7 +11,8 @@ job_enqueued = Signal()
 """After commit. Arguments: `job_id`, `name`, `queue`."""
 
 job_started = Signal()
-"""In the process and thread that runs the body, before it. Arguments: `claim`."""
+"""Before the body, in its thread and context; for an async one in a thread, where the database may be used. Arguments:
+`claim`."""
 
 job_finished = Signal()
 """After a run's end was written. Arguments: `claim`, `outcome`, `change`."""

@@ -25,15 +25,13 @@ def run_jobs(queue: str | None = None, *, max_jobs: int = 1_000) -> Drained:
     """Run the jobs that are due, of `queue` or of all, and those that they queue, until nothing is due.
 
     Everything happens on the test's own connection and in its transaction, so it works in a plain TestCase, and all of
-    it vanishes with the test. Raises RuntimeError after `max_jobs`: jobs that queue each other never end.
+    it vanishes with the test. Raises RuntimeError when more than `max_jobs` ran: jobs that queue each other never end.
     """
     runs: list[tuple[Claim, Outcome]] = []
     while (run := work_claim(queue)) is not None:
         runs.append(run)
-        if len(runs) >= max_jobs:
-            message = (
-                f"{max_jobs} jobs ran and there are still some due; do they queue each other? (max_jobs={max_jobs})"
-            )
+        if len(runs) > max_jobs:
+            message = f"more than {max_jobs} jobs ran, {run[0].name} the last; do they queue each other? (max_jobs)"
             raise RuntimeError(message)
     outcomes = [outcome for _, outcome in runs]
     return Drained(

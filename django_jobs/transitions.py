@@ -118,8 +118,8 @@ def reclaim(row: HeldRow, *, failure: Failure, started: bool = True, shared: boo
     """Take a RUNNING row back from a worker that died or let its lease lapse.
 
     What hadn't started comes back uncounted. A death `shared` with other running jobs isn't counted as an attempt and
-    raises `crashes` to at most max_crashes - 1; a job that stands there runs `alone` from then on. Dying alone counts as
-    attempt and crash, and can fail the job. So a job that kills its process is found, and its neighbours live.
+    raises `crashes` to at most max_crashes - 1; a job that stands there runs `alone` from then on. Dying alone counts
+    as attempt and crash, and can fail the job. So a job that kills its process is found, and its neighbours live.
     """
     if not started:
         return _change(row, State.READY, attempts=row.attempts - 1)

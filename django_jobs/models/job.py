@@ -302,7 +302,8 @@ class Job(models.Model):
         """Give the row that was just inserted, without asking the database again."""
         job = cls(
             id=inserted.id, name=new.name, queue=new.queue, priority=new.priority, args=json.loads(new.args),
-            kwargs=json.loads(new.kwargs), run_at=inserted.run_at, expires_at=inserted.expires_at, meta=json.loads(new.meta),
+            kwargs=json.loads(new.kwargs), run_at=inserted.run_at, expires_at=inserted.expires_at,
+            meta=json.loads(new.meta),
             max_attempts=new.max_attempts, max_crashes=new.max_crashes, restart=new.restart, timeout=new.timeout,
             keep=new.keep, keep_failed=new.keep_failed, enqueued_at=inserted.enqueued_at,
         )  # fmt: skip

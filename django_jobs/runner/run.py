@@ -37,14 +37,8 @@ async def arun(claim: Claim) -> Outcome:
     Sync code that it calls gets a thread of its own, whose connections are closed with it.
     """
     async with ThreadSensitiveContext():
-        call = await sync_to_async(_prepared)(claim)
-        if not isinstance(call, Call):
-            return call
         try:
-            # A task of its own: a body that cancels the one it runs in must not reach the worker's.
-            return await asyncio.create_task(_aperformed(call))
-        except asyncio.CancelledError as error:
-            return _raised(claim, call.performer, error)
+            return await _arun(claim)
         finally:
             await sync_to_async(close_connections)(claim)
 
@@ -53,6 +47,17 @@ def _run(claim: Claim) -> Outcome:
     with tidy_connections(claim):
         call = _prepared(claim)
         return _performed(call) if isinstance(call, Call) else call
+
+
+async def _arun(claim: Claim) -> Outcome:
+    call = await sync_to_async(_prepared)(claim)
+    if not isinstance(call, Call):
+        return call
+    try:
+        # A task of its own: a body that cancels the one it runs in must not reach the worker's.
+        return await asyncio.create_task(_aperformed(call))
+    except asyncio.CancelledError as error:
+        return _raised(claim, call.performer, error)
 
 
 # -- before the body

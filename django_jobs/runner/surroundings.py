@@ -33,7 +33,7 @@ def tell_odd(message: str, error: BaseException | None = None, *, level: int = l
 @contextmanager
 def activated(meta: Mapping[str, Any]) -> Iterator[None]:
     """Activate the language and time zone that were active when the job was queued, the project's own otherwise."""
-    with translation.override(project_language()), timezone.override(timezone.get_default_timezone()):
+    with translation.override(project_language()), timezone.override(None):
         _activate("language", meta.get("language"), translation.activate)
         _activate("time zone", meta.get("time_zone"), lambda name: timezone.activate(_zone(name)))
         yield
@@ -122,8 +122,8 @@ def _clean(connection: BaseDatabaseWrapper, claim: Claim) -> None:
     """Do as Django when a request ends, and end every transaction, also one begun by a statement of the job's own."""
     if is_in_transaction(connection):
         _tell_left_open(connection, claim)
+        # What is asked before the next connect, which resets the rest.
         connection.in_atomic_block = connection.closed_in_transaction = False
-        connection.savepoint_ids.clear()
         connection.atomic_blocks.clear()
         connection.close()
     connection.close_if_unusable_or_obsolete()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -58,8 +58,8 @@ INSTANTS = frozenset({"enqueued_at", "run_at", "expires_at", "first_started_at",
 
 INSERT = """
 insert into {job} as job (
-  name, queue, priority, args, kwargs, run_at, expires_at, max_attempts, max_crashes, restart, timeout, keep, keep_failed,
-  meta, enqueued_at)
+  name, queue, priority, args, kwargs, run_at, expires_at, max_attempts, max_crashes, restart, timeout, keep,
+  keep_failed, meta, enqueued_at)
 select %(name)s, %(queue)s, %(priority)s, {json:%(args)s}, {json:%(kwargs)s},
   coalesce({instant:%(run_at)s}, {later:%(delay)s}),
   {after:coalesce({instant:%(run_at)s}, {later:%(delay)s}); %(expires)s},
@@ -197,9 +197,11 @@ update {job} as job set
   alone = todo.alone,
   run_at = case when todo.delay is null then job.run_at else {later:todo.delay} end,
   finished_at = case when todo.state = 'READY' then null else {now} end,
-  prune_at = case todo.state when 'READY' then null when 'SUCCESSFUL' then {later:job.keep} else {later:job.keep_failed} end,
+  prune_at = case todo.state
+    when 'READY' then null when 'SUCCESSFUL' then {later:job.keep} else {later:job.keep_failed} end,
   errors = case when todo.entry is null then job.errors else {append:todo.entry} end,
-  fingerprint = case when todo.entry is null then job.fingerprint else todo.fingerprint end, result = {json:todo.result},
+  fingerprint = case when todo.entry is null then job.fingerprint else todo.fingerprint end,
+  result = {json:todo.result},
   worker = null, lease_expires_at = null, deadline_at = null
 from todo where job.id = todo.id
 {returning:id, token}
@@ -509,27 +511,26 @@ class Store(ABC):
         """Turn what the database gave for an instant into an aware UTC datetime."""
 
     def _filled(self, sql: str, frozen: bool) -> str:  # noqa: FBT001 - the key of a cache
+        now = self.now(frozen=frozen)
+        fillers: dict[str, Callable[[str], str]] = {
+            "job": lambda _: self._tables["job"],
+            "queue": lambda _: self._tables["queue"],
+            "now": lambda _: now,
+            "later": lambda seconds: self.after(now, seconds),
+            "after": lambda pair: self.after(*pair.split(";")),
+            "rows": lambda name: self.rows(name, ROWS[name]),
+            "returning": lambda columns: f"returning {', '.join(map(self._returned, columns.split(',')))}",
+            "float": lambda value: f"cast({value} as float8)",
+            "append": self.append,
+            "json": self.json,
+            "instant": self.instant,
+            "boolean": self.boolean,
+            "wait": lambda _: self.wait,
+            "skip": lambda _: self.skip,
+        }
+
         def fill(match: re.Match[str]) -> str:
-            word, argument = match["word"], match["argument"] or ""
-            if word in self._tables:
-                return self._tables[word]
-            match word:
-                case "now":
-                    return self.now(frozen=frozen)
-                case "later":
-                    return self.after(self.now(frozen=frozen), argument)
-                case "after":
-                    return self.after(*argument.split(";"))
-                case "rows":
-                    return self.rows(argument, ROWS[argument])
-                case "returning":
-                    return f"returning {', '.join(map(self._returned, argument.split(',')))}"
-                case "float":
-                    return f"cast({argument} as float8)"
-                case "wait" | "skip":
-                    return str(getattr(self, word))
-                case _:
-                    return str(getattr(self, word)(argument))
+            return fillers[match["word"]](match["argument"] or "")
 
         # Innermost braces first, until none is left.
         while (filled := _BRACES.sub(fill, sql)) != sql:
@@ -540,7 +541,7 @@ class Store(ABC):
         name = column.strip()
         return self.utc(self.own + name) if name in INSTANTS else self.own + name
 
-    def _composed_claim(self, every_queue: bool, alone_too: bool, some_names: bool) -> str:  # noqa: FBT001 - the key of a cache
+    def _composed_claim(self, every_queue: bool, alone_too: bool, some_names: bool) -> str:  # noqa: FBT001 - a cache's key
         extra = "" if alone_too else "\n      and not ready.alone"
         if some_names:
             extra += "\n      and ready.name in (select c.name from {rows:names})"
@@ -574,8 +575,8 @@ class Store(ABC):
 
     def _read_claim(self, row: tuple[Any, ...], token: int) -> Claim:
         (
-            job_id, _state, name, queue, priority, args, kwargs, meta, attempts, max_attempts, crashes, max_crashes, alone,
-            restart, timeout, keep, enqueued_at, run_at, first_started_at, started_at, schedule, tick,
+            job_id, _state, name, queue, priority, args, kwargs, meta, attempts, max_attempts, crashes, max_crashes,
+            alone, restart, timeout, keep, enqueued_at, run_at, first_started_at, started_at, schedule, tick,
         ) = row  # fmt: skip
         return Claim(
             id=job_id,

@@ -36,9 +36,10 @@ APPEND = """(
       else job.errors end
     || jsonb_build_array((ENTRY)::jsonb || jsonb_build_object(
       'attempt', job.attempts, 'worker', job.worker,
-      'started_at', to_char(job.started_at at time zone 'UTC', ISO), 'at', to_char({now} at time zone 'UTC', ISO))))""".replace(
-    "ISO", """'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'"""
-).replace("MOST", str(MOST_ERRORS))
+      'started_at', to_char(job.started_at at time zone 'UTC', ISO),
+      'at', to_char({now} at time zone 'UTC', ISO))))""".replace("ISO", """'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'""").replace(
+    "MOST", str(MOST_ERRORS)
+)
 
 
 class PostgreSQLStore(Store):

@@ -89,7 +89,7 @@ class SQLiteStore(Store):
         return "%(now)s"
 
     def after(self, instant: str, seconds: str) -> str:
-        """Add seconds to the microsecond, in the fixed width of instants; SQLite's own functions round to milliseconds."""
+        """Add seconds to the microsecond, in the fixed width of instants; SQLite itself rounds to milliseconds."""
         micros = f"(cast(substr({instant} || '000000', 21, 6) as int) + cast(round(({seconds}) * 1000000) as int))"
         whole = f"datetime(substr({instant}, 1, 19), ({micros} / 1000000) || ' seconds')"
         return f"({whole} || printf('.%%06d', {micros} %% 1000000))"

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Duty:
     """Something to be done every `interval` seconds. It says how much it found to do.
 
-    A duty that judges others by time holds off for `hold` seconds after the start and after an error: leases that lapsed
-    while the database was away belong to workers that are about to renew them.
+    A duty that judges others by time holds off for `hold` seconds after the start and after an error: leases that
+    lapsed while the database was away belong to workers that are about to renew them.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Chores:
         self._due = {duty.name: clock.monotonic() + duty.hold for duty in duties}
 
     def tick(self) -> float:
-        """Do what is due, and give the seconds until the next duty. Raises the first error of a duty after all had a go."""
+        """Do what is due, and give the seconds until the next duty. Raises a duty's error after all had a go."""
         errors: list[Exception] = []
         for duty in self._duties:
             if clock.monotonic() < self._due[duty.name]:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
 from datetime import timedelta
 from threading import Condition, Event, Thread
@@ -35,7 +36,7 @@ LOCKED_PAUSE = 0.1
 
 
 class Crew:
-    """Claims, runs and settles with `plan.concurrency` slots. `turn` and `perform` are its steps; threads repeat them."""
+    """Claims, runs and settles with `plan.concurrency` slots; its threads repeat the steps `turn` and `perform`."""
 
     def __init__(self, *, plan: Plan, board: Board, link: Link, on_over: Callable[[], None] = lambda: None) -> None:
         self._plan = plan
@@ -283,10 +284,13 @@ class _EventLoop:
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-        finally:
-            loop.close()
+        is_stopped = False
+        while not is_stopped:
+            # asyncio lets SystemExit and KeyboardInterrupt of a task through; its job has failed, and the others go on.
+            with suppress(SystemExit, KeyboardInterrupt):
+                loop.run_forever()
+                is_stopped = True
+        loop.close()
 
     def _begin(self, claim: Claim, end: _End) -> None:
         assert self._loop is not None

@@ -58,7 +58,7 @@ class Plan:
 
 
 def parse_queues(text: str) -> dict[str, int | None] | None:
-    """Read "a,b:4": queue a without a cap, four of b at once; '' serves every queue. Raises ValueError with the remedy."""
+    """Read "a,b:4": queue a without a cap, four of b at once; '' serves all. Raises ValueError with the remedy."""
     queues: dict[str, int | None] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, colon, cap = part.rpartition(":")

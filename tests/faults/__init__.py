@@ -1,1 +1,1 @@
-"""Faults that people reported in systems like this one (their numbers are those of FAULTS.md), each brought about here."""
+"""Faults that people reported in systems like this one, each brought about here; the numbers are those of FAULTS.md."""

@@ -1,3 +1,3 @@
 """A module that can't be imported."""
 
-1 / 0
+raise ZeroDivisionError("division by zero")

@@ -10,7 +10,6 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from types import FunctionType
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -36,6 +35,15 @@ class Size(Enum):
 
 def give_back(*args: Any, **kwargs: Any) -> list[Any]:
     return [args, kwargs]
+
+
+def giving(make: Callable[[], object]) -> Callable[[], object]:
+    """Make a function that may be declared."""
+
+    def body() -> object:
+        return make()
+
+    return body
 
 
 def refusal(*args: Any, **kwargs: Any) -> str:
@@ -91,7 +99,7 @@ def test_o35_the_callers_objects_are_not_changed() -> None:
 def test_o36_nan_and_infinity_are_refused_when_queued(number: object) -> None:
     assert "args[0]: " in refusal(number)
     assert "kwargs.order.lines[1].price: " in refusal(order={"lines": [{}, {"price": number}]})
-    with declared(give_back) as performer, pytest.raises(UnencodableValue, match="meta.rate: "):
+    with declared(give_back) as performer, pytest.raises(UnencodableValue, match=r"meta\.rate: "):
         performer.using(meta={"rate": number}).later()
     assert not Job.objects.exists()
 
@@ -132,7 +140,7 @@ def test_o37_nul_in_a_text_of_an_exception_is_replaced_and_the_failure_stored(er
 
 
 def test_o37_nul_in_a_result_fails_the_job() -> None:
-    run = perform(lambda_free(lambda: "a\0b"))
+    run = perform(giving(lambda: "a\0b"))
     assert (run.job.state, run.error["kind"]) == ("FAILED", "result")
     assert run.reason.startswith("result: text with a NUL character")
 
@@ -213,15 +221,6 @@ def test_o38_an_argument_that_cannot_be_shown_is_refused_by_its_class() -> None:
 # -- O39
 
 
-def lambda_free(make: Callable[[], object]) -> FunctionType:
-    """Make a function that may be declared."""
-
-    def body() -> object:
-        return make()
-
-    return body  # type: ignore[return-value]
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -248,23 +247,24 @@ def test_o39_a_result_that_cannot_be_stored_ends_the_job_and_it_ran_once(make: C
 
 def test_o39_an_open_file_ends_the_job(tmp_path: Path) -> None:
     with (tmp_path / "report").open("w") as file:
-        assert perform(lambda_free(lambda: file)).error["kind"] == "result"
+        assert perform(giving(lambda: file)).error["kind"] == "result"
 
 
 # -- O40
 
 
 def test_o40_long_names_are_refused_alike_on_every_database() -> None:
-    with pytest.raises(ValueError, match=r"name=.*\(300 characters\)"):
+    rule = "give 1 to 100 characters"
+    with pytest.raises(ValueError, match=f"name='x.*{rule}"):
         job("x" * 300)
-    with declared(give_back) as performer, pytest.raises(ValueError, match=r"queue=.*\(300 characters\)"):
-        performer.using(queue="x" * 300)
-    with pytest.raises(ValueError, match=r"name=.*\(300 characters\)"):
-        named("x" * 300)
-    with pytest.raises(ValueError, match=r"queue=.*\(300 characters\)"):
-        named("shop.send", queue="x" * 300)
-    with pytest.raises(ValueError, match="name="), declared(give_back, module="x" * 300):
+    with pytest.raises(ValueError, match=f"name='x.*{rule}"), declared(give_back, module="x" * 300):
         raise AssertionError
+    with declared(give_back) as performer, pytest.raises(ValueError, match=f"queue='x.*{rule}"):
+        performer.using(queue="x" * 300)
+    with pytest.raises(ValueError, match=f"name='x.*{rule}"):
+        named("x" * 300)
+    with pytest.raises(ValueError, match=f"queue='x.*{rule}"):
+        named("shop.send", queue="x" * 300)
 
 
 def test_o40_names_of_a_hundred_characters_are_stored() -> None:

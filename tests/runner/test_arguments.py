@@ -15,7 +15,9 @@ from django.contrib.sessions.models import Session
 from django.db import connection
 from django.utils import timezone
 
+from django_jobs import work_one
 from django_jobs.clock import FrozenClock
+from django_jobs.models import Job
 from django_jobs.outcomes import Failed, GaveUp, Retried, Succeeded
 from tests.declaring import declared
 from tests.performing import POLICY, Run, perform, work
@@ -101,7 +103,7 @@ def other_names(x: int, y: int) -> list[int]:
         (other_names, {"b": 2}, "shop.send(x: int, y: int) -> list[int]: missing a required argument: 'y'"),
     ],
 )
-def test_arguments_that_no_longer_fit_fail_the_job_at_once(
+def test_o47_arguments_that_no_longer_fit_fail_the_job_at_once(
     form: Form, after: Callable[..., Any], kwargs: dict[str, Any], problem: str
 ) -> None:
     run = requeued(two, form(after), *((1,) if kwargs else (1, 2)), **kwargs)
@@ -111,11 +113,11 @@ def test_arguments_that_no_longer_fit_fail_the_job_at_once(
     assert run.reason.replace("'", "") == f"the stored arguments no longer fit {problem}".replace("'", "")
 
 
-def test_extra_defaults_work_without_ado(form: Form) -> None:
+def test_o47_extra_defaults_work_without_ado(form: Form) -> None:
     assert requeued(two, form(three_with_a_default), 1, 2).result == [1, 2, 5]
 
 
-def test_a_retry_by_hand_works_once_the_function_fits_again(frozen: FrozenClock) -> None:
+def test_o47_a_retry_by_hand_works_once_the_function_fits_again(frozen: FrozenClock) -> None:
     job = requeued(two, one, 1, 2).job
     job.retry()
     with declared(two, name="shop.send", **POLICY):
@@ -169,12 +171,21 @@ def overwritten(column: str, text: str) -> Run:
         ("meta", '{"$novelty": 5}', "meta"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_fails_its_job_at_once_and_the_next_one_runs(column: str, text: str, place: str) -> None:
+def test_o46_what_cannot_be_read_fails_its_job_at_once_and_the_next_one_runs(
+    column: str, text: str, place: str
+) -> None:
     run = overwritten(column, text)
     assert isinstance(run.outcome, Failed)
     assert (run.job.state, run.job.attempts, run.error["kind"]) == ("FAILED", 1, "misfit")
     assert run.reason.startswith(f"the stored arguments can't be read by this code: {place}")
     assert isinstance(perform(returned).outcome, Succeeded)
+
+
+def test_o46_a_queue_that_nobody_could_name_is_worked_all_the_same() -> None:
+    with declared(returned, **POLICY) as performer:
+        job = performer.later(1)
+        Job.objects.filter(pk=job.pk).update(queue="no such queue: é\n")
+        assert work_one() == Succeeded(result='{"$tuple":[1,{}]}')
 
 
 @pytest.mark.parametrize("text", ["[]", "5", '"text"', "null"])

@@ -13,12 +13,13 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
 from django.db import connection, connections, transaction
+from django.db.backends.signals import connection_created
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs import runner, work_one
 from django_jobs.models import Job
-from django_jobs.outcomes import Outcome, Retried, Succeeded
+from django_jobs.outcomes import GaveUp, Outcome, Retried, Succeeded
 from django_jobs.records import Claim
 from tests.declaring import declared
 from tests.factories import another_connection, claim_one
@@ -71,7 +72,7 @@ def test_a_connection_stays_open_between_jobs_for_as_long_as_conn_max_age_says(
 
 
 @committing
-def test_a_connection_that_was_cut_while_idle_is_replaced_before_the_next_job(
+def test_o28_a_connection_that_was_cut_while_idle_is_replaced_before_the_next_job(
     options: Options, slot: Any, needs_postgresql: None
 ) -> None:
     options(CONN_MAX_AGE=None, CONN_HEALTH_CHECKS=True)
@@ -89,7 +90,7 @@ def test_a_connection_that_was_cut_while_idle_is_replaced_before_the_next_job(
 
 
 @committing
-def test_a_turn_goes_on_after_its_connection_was_cut_while_idle(options: Options, needs_postgresql: None) -> None:
+def test_o28_a_turn_goes_on_after_its_connection_was_cut_while_idle(options: Options, needs_postgresql: None) -> None:
     options(CONN_MAX_AGE=None, CONN_HEALTH_CHECKS=True)
     with declared(use_database, **POLICY) as performer:
         performer.later_many([(), ()])
@@ -117,6 +118,21 @@ def test_a_connection_that_is_cut_under_a_job_fails_that_job_and_is_replaced(
         assert slot(lambda: runner.run(second)) == Succeeded()
 
 
+@committing
+def test_a_connection_that_a_job_destroys_costs_it_nothing_and_is_replaced(options: Options, slot: Any) -> None:
+    options(CONN_MAX_AGE=None)
+
+    def destroy() -> str:
+        use_database()
+        connection.connection.close()
+        return "done"
+
+    with claimed(destroy) as [first]:
+        assert slot(lambda: runner.run(first)) == Succeeded(result='"done"')
+    with claimed(use_database) as [second]:
+        assert slot(lambda: runner.run(second)) == Succeeded()
+
+
 @pytest.fixture
 def needs_postgresql() -> None:
     if connections["default"].vendor != "postgresql":
@@ -130,7 +146,7 @@ def terminate(pid: int) -> None:
 
 
 @committing
-def test_every_job_begins_with_an_empty_query_log(options: Options, slot: Any) -> None:
+def test_o87_every_job_begins_with_an_empty_query_log(options: Options, slot: Any) -> None:
     options(CONN_MAX_AGE=None)
     lengths: list[int] = []
 
@@ -147,7 +163,7 @@ def test_every_job_begins_with_an_empty_query_log(options: Options, slot: Any) -
 
 
 @committing
-def test_the_query_log_stays_empty_where_connections_are_closed_between_jobs(options: Options, slot: Any) -> None:
+def test_o87_the_query_log_stays_empty_where_connections_are_closed_between_jobs(options: Options, slot: Any) -> None:
     options(CONN_MAX_AGE=0)
     with override_settings(DEBUG=True), claimed(use_database, count=20) as claims:
         for claim in claims:
@@ -155,13 +171,32 @@ def test_the_query_log_stays_empty_where_connections_are_closed_between_jobs(opt
         assert slot(lambda: len(connection.queries_log)) < 20
 
 
+@committing
+def test_o72_the_next_job_of_a_workers_thread_begins_a_transaction_of_its_own(options: Options, slot: Any) -> None:
+    options(CONN_MAX_AGE=None)
+
+    def leave_open() -> None:
+        transaction.atomic().__enter__()
+        Group.objects.create(name="lost")
+
+    def begin() -> int:
+        with transaction.atomic(durable=True):
+            Group.objects.create(name="kept")
+        return Group.objects.count()
+
+    with claimed(leave_open) as [first]:
+        assert slot(lambda: runner.run(first)) == Succeeded()
+    with claimed(begin) as [second]:
+        assert slot(lambda: runner.run(second)) == Succeeded(result="1")
+
+
 # -- within a caller's transaction
 
 
 @pytest.mark.django_db
-def test_the_connection_of_a_test_is_never_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "close_at", 0.0)
-    connection.errors_occurred = True
+def test_o32_the_connection_of_a_test_is_never_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections["default"], "close_at", 0.0)
+    monkeypatch.setattr(connections["default"], "errors_occurred", True)
     Group.objects.create(name="before")
     before = connection.connection
     assert perform(use_database).job.state == "SUCCESSFUL"
@@ -176,7 +211,7 @@ def test_queries_of_jobs_can_be_counted() -> None:
         performer.later()
         with CaptureQueriesContext(connection) as captured:
             work_one()
-    assert sum("auth_group" in query["sql"] for query in captured) == 1
+    assert [sum(word in query["sql"] for query in captured) for word in ("recursive", "auth_group")] == [1, 1]
 
 
 @committing
@@ -185,7 +220,7 @@ def test_queries_of_jobs_can_be_counted_outside_of_a_transaction() -> None:
         performer.later()
         with CaptureQueriesContext(connection) as captured:
             work_one()
-    assert sum("auth_group" in query["sql"] for query in captured) == 1
+    assert [sum(word in query["sql"] for query in captured) for word in ("recursive", "auth_group")] == [1, 1]
 
 
 @committing
@@ -225,6 +260,26 @@ def test_the_connections_of_an_async_job_are_closed_with_its_thread(slot: Any) -
     with claimed(body) as [claim]:
         assert slot(lambda: in_a_loop(claim)) == Succeeded(result="0")
     assert used[0].connection is None
+
+
+@committing
+def test_the_connections_of_an_async_job_that_never_began_are_closed_too(slot: Any) -> None:
+    opened: list[Any] = []
+
+    async def body(group: Group) -> None:
+        raise AssertionError
+
+    with declared(body, **POLICY) as performer:
+        group = Group.objects.create(name="gone")
+        performer.later(group)
+        group.delete()
+        claim = claim_one()
+        connection_created.connect(receiver := lambda *, connection, **_: opened.append(connection))
+        try:
+            assert isinstance(slot(lambda: in_a_loop(claim)), GaveUp)
+        finally:
+            connection_created.disconnect(receiver)
+    assert [wrapper.connection for wrapper in opened] == [None]
 
 
 @committing

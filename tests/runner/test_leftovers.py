@@ -97,7 +97,7 @@ LEFT_OPEN = [
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
 @pytest.mark.parametrize("body", LEFT_OPEN)
-def test_a_transaction_left_open_is_rolled_back_and_the_next_job_finds_clean_ground(
+def test_o72_a_transaction_left_open_is_rolled_back_and_the_next_job_finds_clean_ground(
     options: Options, body: Callable[[], None]
 ) -> None:
     state = "READY" if "break" in body.__name__ else "SUCCESSFUL"
@@ -166,7 +166,7 @@ def break_in_atomic() -> None:
         swallow_in_atomic, ask_after_swallowing, mark_for_rollback, break_in_atomic, fill_and_break,
     ],
 )  # fmt: skip
-def test_the_transaction_of_a_test_survives_what_a_job_breaks(form: Any, body: Callable[[], None]) -> None:
+def test_o72_the_transaction_of_a_test_survives_what_a_job_breaks(form: Any, body: Callable[[], None]) -> None:
     Group.objects.create(name="before")
     depth = len(connection.savepoint_ids), len(connection.atomic_blocks)
     run = perform(form(body))

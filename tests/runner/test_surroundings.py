@@ -15,8 +15,9 @@ from django.test import override_settings
 from django.utils import timezone, translation
 from django.utils.translation import gettext_lazy
 
-from django_jobs import signals
+from django_jobs import current_attempt, signals
 from django_jobs.models import Job
+from django_jobs.records import Claim
 from tests.declaring import declared
 from tests.performing import POLICY, perform, work
 from tests.runner.conftest import Form
@@ -59,7 +60,7 @@ def deactivate() -> None:
 
 
 @pytest.mark.parametrize("first", [disturb, disturb_and_fail, deactivate])
-def test_nothing_that_a_job_sets_reaches_the_next_one(form: Form, first: Callable[[], None]) -> None:
+def test_o86_nothing_that_a_job_sets_reaches_the_next_one(form: Form, first: Callable[[], None]) -> None:
     perform(form(first))
     assert perform(form(surroundings)).result == PLAIN
     assert surroundings() == PLAIN
@@ -81,6 +82,25 @@ def test_nothing_of_the_caller_but_what_is_stored_reaches_a_job(form: Form) -> N
             del local.tenant
     assert run.result == ["de", "Asia/Tokyo", "nobody", "nobody", 28]
     assert surroundings() == before
+
+
+def tenant_of_body() -> str:
+    return tenant.get()
+
+
+def test_a_receiver_of_the_start_prepares_the_context_of_the_body(form: Form) -> None:
+    def prepare(*, claim: Claim, **_: Any) -> None:
+        attempt = current_attempt()
+        assert attempt is not None
+        tenant.set(f"of job {attempt.job_id}, by {Job.objects.get(pk=claim.id).state}")
+
+    signals.job_started.connect(prepare)
+    try:
+        run = perform(form(tenant_of_body))
+    finally:
+        signals.job_started.disconnect(prepare)
+    assert run.result == f"of job {run.job.pk}, by RUNNING"
+    assert tenant.get() == "nobody"
 
 
 # -- language and time zone

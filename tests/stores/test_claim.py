@@ -209,6 +209,12 @@ def test_what_a_cap_leaves_is_filled_from_other_queues_up_to_the_limit() -> None
     assert ids_of(take(queues=("mail", "bulk"), rooms={"mail": 1}, limit=4)) == [mail[0], *bulk[:3]]
 
 
+def test_rows_beyond_a_cap_take_no_place_from_other_queues() -> None:
+    mail = [queue_job(queue="mail", priority=priority) for priority in (9, 8, 7)]
+    bulk = queue_job(queue="bulk")
+    assert ids_of(take(queues=("mail", "bulk"), rooms={"mail": 1}, limit=2)) == [mail[0], bulk]
+
+
 def test_each_capped_queue_has_a_room_of_its_own() -> None:
     a, b = queue_jobs(3, queue="a"), queue_jobs(3, queue="b")
     assert ids_of(take(queues=("a", "b"), rooms={"a": 2, "b": 1})) == [*a[:2], b[0]]

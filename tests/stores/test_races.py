@@ -15,6 +15,7 @@ from django_jobs import lifecycle, transitions
 from django_jobs.models import Job
 from django_jobs.outcomes import Failed, Succeeded
 from django_jobs.stores.base import Store
+from django_jobs.transitions import Place
 from tests.factories import failure, locked, new_job, place_of, queue_job, run_job, take
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -103,14 +104,10 @@ def test_ids_drawn_at_once_are_never_given_twice() -> None:
 
 def test_verbs_of_people_wait_for_a_locked_row(store: Store, connection: BaseDatabaseWrapper, row_locks: None) -> None:
     job_id = queue_job()
-    with connection.cursor() as cursor:
+    with locked(job_id), connection.cursor() as cursor:
         cursor.execute("set lock_timeout = '20ms'")
-    try:
-        with locked(job_id):
-            for verb in (store.delete, store.retry, lambda *given: store.cancel(*given, reason="")):
-                with pytest.raises(OperationalError, match="lock timeout"):
-                    verb(connection, [job_id])
-    finally:
-        connection.close()
+        for verb in (store.delete, store.retry, lambda *given: store.cancel(*given, reason="")):
+            with pytest.raises(OperationalError, match="lock timeout"):
+                verb(connection, [job_id])
     assert store.cancel(connection, [job_id], reason="") == {job_id}
-    assert place_of(job_id).value == "CANCELLED"
+    assert place_of(job_id) is Place.CANCELLED

@@ -78,8 +78,19 @@ def test_a_statement_is_tried_again_until_the_file_is_free(
 def test_within_a_callers_transaction_the_error_is_theirs_to_see(
     store: Store, connection: BaseDatabaseWrapper, writer: BaseDatabaseWrapper
 ) -> None:
-    with pytest.raises(OperationalError, match="locked"), transaction.atomic():
+    tried: list[str] = []
+
+    def count(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        tried.append(sql)
+        return execute(sql, params, many, context)
+
+    with (
+        pytest.raises(OperationalError, match="locked"),
+        transaction.atomic(),
+        connection.execute_wrapper(count),
+    ):
         store.insert(connection, new_job())
+    assert len(tried) == 1
     release(writer)
     assert Job.objects.count() == 0
 

@@ -64,7 +64,9 @@ class Worker:
 
 
 @contextmanager
-def workers(folder: Path, *arguments: str, count: int = 1, jobs: dict[str, Any] | None = None) -> Iterator[list[Worker]]:
+def workers(
+    folder: Path, *arguments: str, count: int = 1, jobs: dict[str, Any] | None = None
+) -> Iterator[list[Worker]]:
     """Run some workers, and end them with the test."""
     started = [Worker(folder, *arguments, jobs=jobs, name=f"worker-{number}") for number in range(count)]
     try:
