@@ -10,7 +10,7 @@ from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from django.db import connections
+from django.db import Error, connections
 from django.utils import timezone, translation
 
 from django_jobs import signals
@@ -128,8 +128,12 @@ def _clean(connection: BaseDatabaseWrapper, claim: Claim) -> None:
         connection.close()
     connection.close_if_unusable_or_obsolete()
     if connection.connection is not None:
-        with connection.wrap_database_errors:
-            connection.connection.rollback()
+        try:
+            with connection.wrap_database_errors:
+                connection.connection.rollback()
+        except Error:
+            # As in Django's own atomic(): then something is wrong with the connection.
+            connection.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
