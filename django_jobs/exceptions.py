@@ -15,6 +15,11 @@ Exception
     ├── Snooze                  not now; the attempt isn't counted
     ├── Cancel                  no longer needed
     └── GiveUp                  failed, no further attempts
+BaseException
+└── Interruption                what the worker raises into a running performer; `except Exception` doesn't catch it
+    ├── JobTimeout              its time is over
+    ├── JobCancelled            somebody cancelled the job
+    └── JobLost                 this worker may no longer hold the job, or must stop
 """
 
 from __future__ import annotations
@@ -110,3 +115,19 @@ class GiveUp(ControlWord):
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class Interruption(BaseException):
+    """What the worker raises into a running performer. Clean up and let it pass."""
+
+
+class JobTimeout(Interruption):
+    """The attempt has run for longer than its timeout."""
+
+
+class JobCancelled(Interruption):
+    """Somebody cancelled the job while it ran."""
+
+
+class JobLost(Interruption):
+    """This worker may no longer hold the job, or must stop now; another one will run it."""

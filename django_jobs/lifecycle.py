@@ -11,12 +11,14 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django.db import IntegrityError, connections, transaction
 
-from django_jobs import clock, signals, transitions
+from django_jobs import backoff, clock, signals, transitions
 from django_jobs.conf import settings
 from django_jobs.exceptions import JobFinished, JobGone, JobRunning, VerbRefused
 from django_jobs.outcomes import Outcome, Released
@@ -108,16 +110,83 @@ def _wake(connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
 # -- a worker's verbs
 
 
-def claim(connection: BaseDatabaseWrapper, request: ClaimRequest) -> Claimed:
-    """Take due jobs under a new token; committed before any of them starts, unless the caller is in a transaction."""
-    token = secrets.randbits(62) + 1
-    claimed = store_for(connection.alias).claim(connection, request, token)
+def new_token() -> int:
+    """Draw a token for one claim statement."""
+    return secrets.randbits(62) + 1
+
+
+def claim(connection: BaseDatabaseWrapper, request: ClaimRequest, *, token: int | None = None) -> Claimed:
+    """Take due jobs under a new token; committed before any of them starts, unless the caller is in a transaction.
+
+    A worker draws the token itself, so that it can `disown` what it took where the answer doesn't come.
+    """
+    claimed = store_for(connection.alias).claim(connection, request, new_token() if token is None else token)
     if claimed.expired:
         signals.jobs_expired.send_robust(None, ids=claimed.expired)
     return claimed
 
 
-def renew(connection: BaseDatabaseWrapper, leases: Sequence[Lease]) -> dict[int, State]:
+def disown(connection: BaseDatabaseWrapper, worker: str, tokens: Iterable[int]) -> None:
+    """Give back, uncounted, what claims of these tokens took: their answers never came, so nothing has started."""
+    store = store_for(connection.alias)
+    rows = [row for row in store.held_by(connection, worker) if row.token in set(tokens)]
+    _each(
+        connection,
+        store.settle,
+        [transitions.reclaim(row, failure=_UNANSWERED, started=False) for row in _running(rows)],
+    )
+    store.let_go(connection, [row.lease for row in rows if row.state is State.CANCELLED])
+
+
+_UNANSWERED = Failure(kind="interrupted", reason="the claim got no answer")
+
+
+def _running(rows: Iterable[HeldRow]) -> list[HeldRow]:
+    return [row for row in rows if row.state is State.RUNNING]
+
+
+def next_due(connection: BaseDatabaseWrapper, request: ClaimRequest) -> float | None:
+    """Say in how many seconds the next job of the request's queues is due; None where none waits."""
+    return store_for(connection.alias).next_due(connection, request)
+
+
+def listen(connection: BaseDatabaseWrapper) -> Any:
+    """Begin to hear of new jobs, on a connection kept for that."""
+    return store_for(connection.alias).listen(connection)
+
+
+def hear(connection: BaseDatabaseWrapper, mark: Any, *, timeout: float) -> tuple[set[str], Any]:
+    """Wait up to `timeout` seconds for news, and give what was said, with the mark for the next call."""
+    return store_for(connection.alias).hear(connection, mark, timeout=timeout)
+
+
+def needs_proof(connection: BaseDatabaseWrapper) -> bool:
+    """Whether hearing may fail without an error, so that it has to be tried."""
+    return store_for(connection.alias).needs_proof
+
+
+def notify(connection: BaseDatabaseWrapper, words: Iterable[str]) -> None:
+    """Say something to all that listen."""
+    store_for(connection.alias).notify(connection, words)
+
+
+def stopping(connection: BaseDatabaseWrapper, leases: Sequence[Lease]) -> list[Lease]:
+    """Find those that were cancelled and are still held under these leases."""
+    rows = store_for(connection.alias).peek(connection, [lease.id for lease in leases])
+    return [
+        lease
+        for lease in leases
+        if (row := rows.get(lease.id)) and row.token == lease.token and row.state is State.CANCELLED and row.worker
+    ]
+
+
+def still_held(connection: BaseDatabaseWrapper, leases: Sequence[Lease]) -> set[Lease]:
+    """Find those that are held under these leases: a renewal that missed them met a row that somebody locks."""
+    rows = store_for(connection.alias).peek(connection, [lease.id for lease in leases])
+    return {lease for lease in leases if (row := rows.get(lease.id)) and row.token == lease.token and row.worker}
+
+
+def renew(connection: BaseDatabaseWrapper, leases: Sequence[Lease]) -> dict[Lease, State]:
     """Renew exactly these leases and give the states of the rows still held; a CANCELLED one is to be stopped."""
     return store_for(connection.alias).renew(connection, leases, lease=settings().lease)
 
@@ -166,6 +235,53 @@ def _tell(claim: Claim, outcome: Outcome, change: Change) -> None:
     signals.job_finished.send_robust(claim.name, claim=claim, outcome=outcome, change=change)
 
 
+def bury(
+    connection: BaseDatabaseWrapper,
+    *,
+    running: Sequence[Lease],
+    waiting: Sequence[Lease],
+    timed_out: Sequence[Lease] = (),
+    failure: Failure,
+    is_blamed: bool = True,
+) -> int:
+    """Take back at once what a dead process held, and say how many jobs that were.
+
+    What was `running` is suspect of the death, unless `is_blamed` is False: then we ended the process for another's
+    sake. What was `waiting` to start, or had ended without being written, comes back uncounted.
+    """
+    store = store_for(connection.alias)
+    every = [*running, *waiting, *timed_out]
+    rows = store.peek(connection, [lease.id for lease in every])
+    mine = {lease: row for lease in every if (row := rows.get(lease.id)) and row.token == lease.token and row.worker}
+    suspects = set(running) if is_blamed else set()
+    changes = [
+        transitions.timed_out(row, delay=_delay_without_user_code(row.attempts))
+        if lease in timed_out
+        else transitions.reclaim(row, failure=failure, started=lease in running, shared=len(suspects) > 1)
+        if lease in suspects
+        else transitions.hand_back(row, failure=failure, started=lease in running)
+        for lease, row in mine.items()
+        if row.state is State.RUNNING
+    ]
+    written, _ = _each(connection, store.settle, changes)
+    let_go = store.let_go(connection, [row.lease for row in mine.values() if row.state is State.CANCELLED])
+    if mine:
+        signals.jobs_reclaimed.send_robust(
+            None,
+            changes=[change for change in changes if change.lease in written],
+            let_go=sorted(lease.id for lease in let_go),
+            because=failure.reason,
+        )
+    return len(mine)
+
+
+def _delay_without_user_code(attempt: int) -> timedelta:
+    """Ask the setting's backoff where it is one of ours: a supervisor runs nobody else's code."""
+    chosen = settings().backoff
+    is_ours = type(chosen).__module__ == backoff.__name__
+    return backoff.delay_of(chosen if is_ours else backoff.exponential(), attempt)
+
+
 # -- chores
 
 
@@ -184,6 +300,7 @@ def reclaim(connection: BaseDatabaseWrapper, *, limit: int = CHUNK) -> int:
         None,
         changes=[change for change in changes if change.lease in written],
         let_go=sorted(lease.id for lease in let_go),
+        because="their lease or deadline was over",
     )
     return len(rows)
 
@@ -204,14 +321,35 @@ def expire(connection: BaseDatabaseWrapper, *, limit: int = CHUNK) -> int:
 def prune(connection: BaseDatabaseWrapper | None = None, *, using: str | None = None, limit: int = CHUNK) -> int:
     """Delete finished jobs whose keeping is over, `limit` at a time, and say how many went."""
     connection = connection or connections[using or settings().database]
-    store = store_for(connection.alias)
     count = 0
-    while gone := store.prune(connection, limit=limit):
-        count += gone
-        if gone < limit:
-            break
+    try:
+        while gone := _pruned(connection, limit=limit):
+            count += gone
+            if gone < limit:
+                break
+    except IntegrityError:
+        count += _prune_one_by_one(connection, limit=limit)
     if count:
         signals.jobs_pruned.send_robust(None, count=count)
+    return count
+
+
+def _pruned(connection: BaseDatabaseWrapper, *, limit: int, only: int | None = None) -> int:
+    with _savepoint(connection):
+        return store_for(connection.alias).prune(connection, limit=limit, only=only)
+
+
+def _prune_one_by_one(connection: BaseDatabaseWrapper, *, limit: int) -> int:
+    """Prune past jobs that somebody's rows refer to; each of those is left with a line in the log."""
+    count = after = 0
+    while ids := store_for(connection.alias).prunable(connection, after=after, limit=limit):
+        for job_id in ids:
+            try:
+                count += _pruned(connection, limit=1, only=job_id)
+            except IntegrityError as error:
+                message = f"job {job_id} can't be pruned, since something refers to it: {error}"
+                signals.odd.send_robust(None, message=message, exception=error, level=logging.ERROR)
+        after = ids[-1]
     return count
 
 
@@ -323,6 +461,9 @@ def _each(
         if len(changes) > 1:
             each = [_each(connection, write, [change]) for change in changes]
             return {lease for written, _ in each for lease in written}, {lease for _, left in each for lease in left}
+        if changes[0].gone:
+            # Somebody's row refers to the job: it did succeed, so it stays instead of going.
+            return _each(connection, write, [replace(changes[0], gone=False)])
         message = f"the end of job {changes[0].lease.id} can't be written and its row stays as it is: {error}"
         signals.odd.send_robust(None, message=message, exception=error, level=logging.ERROR)
         return set(), {changes[0].lease}

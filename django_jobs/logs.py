@@ -109,11 +109,11 @@ def _on_lost(*, claim: Claim, **_: Any) -> None:
 # -- several jobs
 
 
-def _on_reclaimed(*, changes: list[Change], let_go: list[int], **_: Any) -> None:
+def _on_reclaimed(*, changes: list[Change], let_go: list[int], because: str, **_: Any) -> None:
     some = ", ".join(f"#{change.lease.id}" for change in changes[:10])
     ids = f"{some} …" if len(changes) > 10 else some or "none"
-    message = "reclaimed %d jobs whose lease was over (%s); let go of %d cancelled ones"
-    worker_log.warning(message, len(changes), ids, len(let_go), extra={"event": "jobs.reclaimed"})
+    message = "reclaimed %d jobs (%s), let go of %d cancelled ones: %s"
+    worker_log.warning(message, len(changes), ids, len(let_go), because, extra={"event": "jobs.reclaimed"})
     for change in changes:
         if change.state is State.FAILED:
             extra = {"event": "job.failed", "job_id": change.lease.id, "attempt": change.attempts}

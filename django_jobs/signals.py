@@ -21,7 +21,7 @@ job_lost = Signal()
 """A run's end met a row that was taken away meanwhile; nothing was written. Arguments: `claim`, `outcome`."""
 
 jobs_reclaimed = Signal()
-"""Rows were taken back from workers that are gone. Arguments: `changes`, `let_go` (ids)."""
+"""Rows were taken back from workers that are gone. Arguments: `changes`, `let_go` (ids), `because`."""
 
 jobs_expired = Signal()
 """Jobs passed their `expires_at` before they started. Arguments: `ids`."""

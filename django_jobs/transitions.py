@@ -14,6 +14,8 @@ from django_jobs.states import State
 PATIENCE = timedelta(hours=1)
 """How long a job whose name has no performer is tried at the least."""
 
+TIMEOUT = "django_jobs.exceptions.JobTimeout"
+
 FIRST_HOLD = timedelta(seconds=15)
 LONGEST_HOLD = timedelta(hours=1)
 
@@ -124,8 +126,7 @@ def reclaim(row: HeldRow, *, failure: Failure, started: bool = True, shared: boo
     if not started:
         return _change(row, State.READY, attempts=row.attempts - 1)
     if not row.restart:
-        interrupted = Failure(kind="interrupted", reason=f"{failure.reason}; restart=False forbids a second start")
-        return _change(row, State.FAILED, failure=interrupted)
+        return _change(row, State.FAILED, failure=_interrupted(failure.reason))
     if shared:
         limit = max(row.max_crashes - 1, 0)
         crashes = min(row.crashes + 1, limit)
@@ -137,6 +138,21 @@ def reclaim(row: HeldRow, *, failure: Failure, started: bool = True, shared: boo
     if crashes >= row.max_crashes or row.attempts >= row.max_attempts:
         return _change(row, State.FAILED, crashes=crashes, failure=failure)
     return _change(row, State.READY, crashes=crashes, delay=_hold(crashes), failure=failure)
+
+
+def hand_back(row: HeldRow, *, failure: Failure, started: bool) -> Change:
+    """Give a RUNNING row back uncounted: its process was ended for another job's sake, or on purpose."""
+    if started and not row.restart:
+        return _change(row, State.FAILED, failure=_interrupted(failure.reason))
+    return _change(row, State.READY, attempts=row.attempts - 1)
+
+
+def timed_out(row: HeldRow, *, delay: timedelta) -> Change:
+    """End the attempt of a body that had to be killed since it ran on past its deadline; it is counted."""
+    failure = Failure(kind="timeout", reason="timed out, and went on until its process was killed", exception=TIMEOUT)
+    if row.attempts >= row.max_attempts:
+        return _change(row, State.FAILED, failure=failure)
+    return _change(row, State.READY, delay=delay, failure=failure)
 
 
 def _retried(claim: Claim, outcome: Retried) -> Change:
@@ -177,6 +193,10 @@ def _waiting(
         delay=delay,
         failure=failure,
     )
+
+
+def _interrupted(reason: str) -> Failure:
+    return Failure(kind="interrupted", reason=f"{reason}; restart=False forbids a second start")
 
 
 def _change(

@@ -7,6 +7,7 @@ covered is what belongs to the thread or the process: thread-locals, the working
 
 from __future__ import annotations
 
-from django_jobs.runner.run import arun, is_async, run
+from django_jobs.runner.run import arun, broken, interrupted, is_async, run
+from django_jobs.runner.surroundings import close_connections
 
-__all__ = ["arun", "is_async", "run"]
+__all__ = ["arun", "broken", "close_connections", "interrupted", "is_async", "run"]

@@ -11,9 +11,9 @@ from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 
 from django_jobs import backoff, codec, context, durations, performers, signals, transitions
 from django_jobs.conf import settings
-from django_jobs.exceptions import Cancel, ControlWord, GiveUp, Retry, Snooze
-from django_jobs.failures import failure_of, fingerprint_of, shown
-from django_jobs.outcomes import Cancelled, Failed, GaveUp, Outcome, Snoozed, Succeeded
+from django_jobs.exceptions import Cancel, ControlWord, GiveUp, Interruption, JobCancelled, JobTimeout, Retry, Snooze
+from django_jobs.failures import exception_path, failure_of, fingerprint_of, shown
+from django_jobs.outcomes import Cancelled, Failed, GaveUp, Outcome, Released, Retried, Snoozed, Succeeded
 from django_jobs.performers import AnyPerformer
 from django_jobs.records import Claim, Failure
 from django_jobs.runner.call import Call, Misfit, call_of
@@ -109,6 +109,34 @@ async def _aperformed(call: Call) -> Outcome:
     except BaseException as error:  # noqa: BLE001 - as in _prepared
         return _raised(call.claim, call.performer, error)
     return _came_to(call, value)
+
+
+# -- around the run
+
+
+def broken(claim: Claim, error: BaseException) -> Outcome:
+    """Say what a run came to whose surroundings failed, for example a connection that broke while it was tidied."""
+    return transitions.after_failure(
+        claim, failure_of(error, job=claim.name), delay=backoff.exponential()(claim.attempt)
+    )
+
+
+def interrupted(claim: Claim, kind: type[Interruption], outcome: Outcome) -> Outcome:
+    """Say what a run came to that the worker interrupted, whatever its body made of that."""
+    if issubclass(kind, JobTimeout):
+        failure = Failure(
+            kind="timeout",
+            reason=f"timed out after {claim.timeout:g} s",
+            exception=exception_path(JobTimeout()),
+            traceback=outcome.failure.traceback if isinstance(outcome, Failed | Retried) else "",
+            fingerprint=fingerprint_of(claim.name, "timeout"),
+        )
+        delay = _delay(claim, performers.find_performer(claim.name), JobTimeout())
+        return transitions.after_failure(claim, failure, delay=delay)
+    if issubclass(kind, JobCancelled):
+        return Cancelled(reason="cancelled while it ran")
+    # What was done is done, if it was done before the word came; the token says whether it still counts.
+    return outcome if isinstance(outcome, Succeeded) else Released(started=True)
 
 
 # -- after the body

@@ -101,7 +101,7 @@ served(queue, room) as (select c.queue, c.room from {rows:queues})
 
 # The claim walks the (queue, priority) pairs that exist, highest priority first, and takes the oldest due rows of each:
 # finished rows are not in the index, and future ones of a higher priority cost one probe a pair.
-CLAIM = """
+WALK = """
 with recursive
 {served},
 pair(queue, room, priority) as (
@@ -123,7 +123,12 @@ open as materialized (
   where pair.priority is not null and not exists (
     select 1 from {queue} as paused where paused.name = pair.queue and paused.paused_at is not null)
   order by pair.priority desc, turn, pair.queue
-),
+)
+"""
+
+CLAIM = (
+    WALK
+    + """,
 picked as materialized ({picked}),
 counted as (
   select picked.*, row_number() over (
@@ -158,6 +163,18 @@ from taken where job.id = taken.id and job.state = 'READY'
 {returning:id, state, name, queue, priority, args, kwargs, meta, attempts, max_attempts, crashes, max_crashes, alone,
   restart, timeout, keep, enqueued_at, run_at, first_started_at, started_at, schedule, tick}
 """
+)
+
+# When the next job of these queues is due, in seconds from now; negative where one is due already.
+NEXT_DUE = (
+    WALK
+    + """
+select min({seconds_until:(select ready.run_at from {job} as ready
+  where ready.state = 'READY' and ready.name > '' and ready.queue = open.queue and ready.priority = open.priority
+  order by ready.run_at, ready.id limit 1)})
+from open
+"""
+)
 
 RENEW = """
 with todo as materialized (
@@ -165,7 +182,7 @@ with todo as materialized (
   where job.token = c.token and job.worker is not null order by job.id {skip}
 )
 update {job} as job set lease_expires_at = {later:%(lease)s} from todo where job.id = todo.id
-{returning:id, state}
+{returning:id, token, state}
 """
 
 SUCCEED = """
@@ -231,6 +248,10 @@ job.max_crashes, job.alone, job.restart
 """
 
 # The plus keeps both planners from walking the ids of the whole table for the order; the few held rows have an index.
+HELD_BY = f"""
+select {HELD_COLUMNS} from {{job}} as job where job.worker = %(worker)s order by job.id
+"""
+
 LAPSED = f"""
 select {HELD_COLUMNS} from {{job}} as job
 where job.worker is not null and {_LAPSED} and job.name > ''
@@ -292,16 +313,22 @@ with todo as materialized (
 delete from {job} as job where job.id in (select todo.id from todo) {returning:id}
 """
 
-PRUNE = """
-with todo as materialized (
-  select job.id from {job} as job
-  where job.prune_at is not null and job.prune_at <= {now} and job.worker is null
-    and job.state in ('SUCCESSFUL', 'FAILED', 'CANCELLED')
-    and (job.unique_until is null or job.unique_until <= {now})
-  order by job.id limit %(limit)s {skip}
-)
-delete from {job} as job where job.id in (select todo.id from todo) {returning:id}
+PRUNABLE = """
+select job.id from {job} as job
+where job.prune_at is not null and job.prune_at <= {now} and job.worker is null
+  and job.state in ('SUCCESSFUL', 'FAILED', 'CANCELLED')
+  and (job.unique_until is null or job.unique_until <= {now})
 """
+
+PRUNABLE_AFTER = f"{PRUNABLE} and job.id > %(after)s order by job.id limit %(limit)s"
+
+_PRUNE = f"""
+with todo as materialized ({PRUNABLE}ONLY order by job.id limit %(limit)s {{skip}})
+delete from {{job}} as job where job.id in (select todo.id from todo) {{returning:id}}
+"""
+
+PRUNE = _PRUNE.replace("ONLY", "")
+PRUNE_ONE = _PRUNE.replace("ONLY", " and job.id = %(only)s")
 
 
 class Store(ABC):
@@ -339,6 +366,14 @@ class Store(ABC):
     def notify(self, connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
         """Tell listening workers that these queues have jobs: a hint, in a statement of its own."""
 
+    @abstractmethod
+    def listen(self, connection: BaseDatabaseWrapper) -> Any:
+        """Begin to hear of new jobs on a connection kept for that, and give what `hear` wants to know."""
+
+    @abstractmethod
+    def hear(self, connection: BaseDatabaseWrapper, mark: Any, *, timeout: float) -> tuple[set[str], Any]:
+        """Wait up to `timeout` seconds for news, and give what was said, with the mark for the next call."""
+
     # -- a worker's verbs
 
     def claim(self, connection: BaseDatabaseWrapper, request: ClaimRequest, token: int) -> Claimed:
@@ -367,10 +402,20 @@ class Store(ABC):
         expired = tuple(sorted(row[0] for row in rows if row[1] == State.CANCELLED))
         return Claimed(claims=tuple(claims), expired=expired)
 
-    def renew(self, connection: BaseDatabaseWrapper, leases: Sequence[Lease], *, lease: timedelta) -> dict[int, State]:
+    def next_due(self, connection: BaseDatabaseWrapper, request: ClaimRequest) -> float | None:
+        """Say in how many seconds the next job of the request's queues is due; None where none waits."""
+        text = NEXT_DUE.replace("{served}", (EVERY_QUEUE if request.queues is None else NAMED_QUEUES).strip())
+        values = {"queues": _dump([{"queue": q, "room": None} for q in request.queues or ()]), "last_queue": ""}
+        [(seconds,)] = self.run(connection, text, values)
+        return None if seconds is None else float(seconds)
+
+    def renew(
+        self, connection: BaseDatabaseWrapper, leases: Sequence[Lease], *, lease: timedelta
+    ) -> dict[Lease, State]:
         """Let these held rows be held for `lease` from now, and give the states of those that still are."""
         values = {"leases": _lease_rows(leases), "lease": lease.total_seconds()}
-        return {job_id: State(state) for job_id, state in self.run(connection, RENEW, values)}
+        rows = self.run(connection, RENEW, values)
+        return {Lease(id=job_id, token=token): State(state) for job_id, token, state in rows}
 
     def settle(self, connection: BaseDatabaseWrapper, changes: Sequence[Change]) -> set[Lease]:
         """Write the ends of runs whose token still stands in a RUNNING row, and give the leases that were written.
@@ -399,6 +444,10 @@ class Store(ABC):
         rows = self.run(connection, PEEK, {"ids": _id_rows(ids)})
         return {row[0]: _read_held(row) for row in rows}
 
+    def held_by(self, connection: BaseDatabaseWrapper, worker: str) -> list[HeldRow]:
+        """Find the rows that a worker holds."""
+        return [_read_held(row) for row in self.run(connection, HELD_BY, {"worker": worker})]
+
     # -- chores
 
     def lapsed(self, connection: BaseDatabaseWrapper, *, limit: int) -> list[HeldRow]:
@@ -418,9 +467,14 @@ class Store(ABC):
         entry = _entry(Failure(kind="expired", reason="expired before it could start"))
         return self._ids(connection, EXPIRE, {"limit": limit, "expiry": entry})
 
-    def prune(self, connection: BaseDatabaseWrapper, *, limit: int) -> int:
-        """Delete finished rows whose keeping is over, and say how many went."""
-        return len(self._ids(connection, PRUNE, {"limit": limit}))
+    def prune(self, connection: BaseDatabaseWrapper, *, limit: int, only: int | None = None) -> int:
+        """Delete finished rows whose keeping is over, or only one of them, and say how many went."""
+        text = PRUNE if only is None else PRUNE_ONE
+        return len(self._ids(connection, text, {"limit": limit, "only": only}))
+
+    def prunable(self, connection: BaseDatabaseWrapper, *, after: int, limit: int) -> list[int]:
+        """List finished rows whose keeping is over, beyond an id."""
+        return [row[0] for row in self.run(connection, PRUNABLE_AFTER, {"after": after, "limit": limit})]
 
     # -- verbs by hand
 
@@ -470,6 +524,10 @@ class Store(ABC):
         """Write the instant that many seconds after another; NULL where either is."""
 
     @abstractmethod
+    def seconds_until(self, instant: str, now: str) -> str:
+        """Write how many seconds it is from now to an instant."""
+
+    @abstractmethod
     def rows(self, parameter: str, columns: Mapping[str, str]) -> str:
         """Write a table called c with typed columns, made of the JSON text in a parameter."""
 
@@ -480,6 +538,9 @@ class Store(ABC):
     @abstractmethod
     def picked(self, extra: str) -> str:
         """Write the query that finds and locks the oldest due rows of each open (queue, priority) pair."""
+
+    needs_proof: bool
+    """Whether hearing may fail without an error."""
 
     wait: str
     skip: str
@@ -520,6 +581,7 @@ class Store(ABC):
             "after": lambda pair: self.after(*pair.split(";")),
             "rows": lambda name: self.rows(name, ROWS[name]),
             "returning": lambda columns: f"returning {', '.join(map(self._returned, columns.split(',')))}",
+            "seconds_until": lambda instant: self.seconds_until(instant, now),
             "float": lambda value: f"cast({value} as float8)",
             "append": self.append,
             "json": self.json,

@@ -45,6 +45,7 @@ APPEND = """(
 class PostgreSQLStore(Store):
     """Rows in PostgreSQL 14 or newer, through psycopg 3."""
 
+    needs_proof = True
     wait = "for no key update of job"
     own = "job."
     skip = "for no key update of job skip locked"
@@ -59,6 +60,15 @@ class PostgreSQLStore(Store):
         values = {"channel": CHANNEL, "names": name_rows(queues)}
         self.run(connection, NOTIFY, values)
 
+    def listen(self, connection: BaseDatabaseWrapper) -> None:
+        """Listen on the channel."""
+        self.run(connection, f"listen {CHANNEL}", {})
+
+    def hear(self, connection: BaseDatabaseWrapper, mark: None, *, timeout: float) -> tuple[set[str], None]:
+        """Read notifications as they come; whatever came with the first is read with it."""
+        raw = connection.connection
+        return {heard.payload for heard in raw.notifies(timeout=timeout, stop_after=1)}, None
+
     def clock_values(self, frozen: datetime | None) -> dict[str, Any]:
         """Nothing: the server knows the time, unless it is frozen."""
         return {} if frozen is None else {"now": frozen}
@@ -70,6 +80,9 @@ class PostgreSQLStore(Store):
     def after(self, instant: str, seconds: str) -> str:
         """Add an interval of seconds."""
         return f"({instant} + make_interval(secs => {seconds}))"
+
+    def seconds_until(self, instant: str, now: str) -> str:
+        return f"extract(epoch from ({instant} - {now}))"
 
     def rows(self, parameter: str, columns: Mapping[str, str]) -> str:
         """Read a JSON array of objects as a table."""

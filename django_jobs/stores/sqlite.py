@@ -25,6 +25,9 @@ FORMAT = "%Y-%m-%d %H:%M:%S.%f"
 LOCKED_BOUND = 30.0
 """Seconds that a statement of ours is tried again while the file is locked."""
 
+LOOK_INTERVAL = 0.05
+"""Seconds between two looks at the file's version."""
+
 DRAW_IDS = "update sqlite_sequence set seq = seq + %(count)s where name = %(table)s returning seq"
 FIRST_IDS = "insert into sqlite_sequence (name, seq) values (%(table)s, %(count)s)"
 
@@ -54,6 +57,7 @@ APPEND = """json_insert(
 class SQLiteStore(Store):
     """Rows in an SQLite file, 3.35 or newer."""
 
+    needs_proof = False
     wait = ""
     skip = ""
     own = ""
@@ -82,6 +86,21 @@ class SQLiteStore(Store):
     def notify(self, connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
         """Do nothing: workers see that the file changed."""
 
+    def listen(self, connection: BaseDatabaseWrapper) -> int:
+        """Note the file's version; it changes whenever another connection has written."""
+        return self._version(connection)
+
+    def hear(self, connection: BaseDatabaseWrapper, mark: int, *, timeout: float) -> tuple[set[str], int]:
+        """Look at the file's version every 50 ms."""
+        give_up = time.monotonic() + timeout
+        while (version := self._version(connection)) == mark and time.monotonic() < give_up:
+            time.sleep(LOOK_INTERVAL)
+        return ({""} if version != mark else set()), version
+
+    def _version(self, connection: BaseDatabaseWrapper) -> int:
+        [(version,)] = self.run(connection, "pragma data_version", {})
+        return int(version)
+
     def clock_values(self, frozen: datetime | None) -> dict[str, Any]:
         return {"now": (frozen or clock.now()).strftime(FORMAT)}
 
@@ -93,6 +112,9 @@ class SQLiteStore(Store):
         micros = f"(cast(substr({instant} || '000000', 21, 6) as int) + cast(round(({seconds}) * 1000000) as int))"
         whole = f"datetime(substr({instant}, 1, 19), ({micros} / 1000000) || ' seconds')"
         return f"({whole} || printf('.%%06d', {micros} %% 1000000))"
+
+    def seconds_until(self, instant: str, now: str) -> str:
+        return f"((julianday({instant}) - julianday({now})) * 86400.0)"
 
     def rows(self, parameter: str, columns: Mapping[str, str]) -> str:
         """Read a JSON array of objects as a table."""

@@ -1,60 +1,206 @@
-"""Drive: what a worker has in hand, in memory. The crew writes it, the keeper reads it; it asks nobody else."""
+"""Drive: what a worker has in hand, in memory that it shares with its supervisor. Asks nobody, waits for nothing.
+
+The worker writes its beat and its slots; the supervisor writes how far leases are confirmed, and the flags. Each word
+is written by one side only, but a place's flags, which the worker clears. All times are this host's monotonic seconds,
+which both processes share. A slot is there while its token isn't 0; the token is written last and cleared first, so
+that whoever reads, after a SIGKILL too, sees either the whole entry or none.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+import mmap
+import os
+import sys
+import tempfile
 from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntFlag
 from threading import Lock
 
-from django_jobs.records import Claim, Lease
+from django_jobs import clock
+from django_jobs.records import Lease
+
+WORD = 8
+_HEADER = 8
+_SLOT = 8
+
+_CAPACITY, _BEAT, _CONFIRMED, _CLAIMED, _DONE = range(5)
+_TOKEN, _ID, _STARTED, _DEADLINE, _ENDED, _FLAGS = range(6)
+
+
+class Flag(IntFlag):
+    """What the supervisor says about a slot."""
+
+    NONE = 0
+    CANCELLED = 1
+    """The row was cancelled: interrupt the body."""
+    LOST = 2
+    """The row was taken away: interrupt the body."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One job in hand. `started` and `ended` are monotonic seconds, 0 for not yet; `deadline` 0 is none."""
+
+    lease: Lease
+    started: float
+    deadline: float
+    ended: float
+    flags: Flag
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its body has begun and not ended."""
+        return bool(self.started) and not self.ended
 
 
 class Board:
-    """The claims of one process, from the claim until their end is written."""
+    """The slots of one worker process. The worker's side may be used by its threads at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: mmap.mmap, *, fd: int | None = None) -> None:
+        self.fd = fd
+        self._memory = memory
+        self._ints = memoryview(memory).cast("q")
+        self._floats = memoryview(memory).cast("d")
         self._lock = Lock()
-        self._claims: dict[Lease, Claim] = {}
-        self._cancelled: set[Lease] = set()
+        self._places: dict[Lease, int] = {}
+        self._free = [_HEADER + _SLOT * place for place in reversed(range(self.capacity))]
 
-    def take(self, claims: Iterable[Claim]) -> None:
-        """Note claims as in hand."""
+    @classmethod
+    def create(cls, capacity: int, *, lease: float, shared: bool = True) -> Board:
+        """Make a board for so many jobs in hand; `lease` seconds from now everything is confirmed."""
+        size = (_HEADER + _SLOT * capacity) * WORD
+        fd = _new_file(size) if shared else None
+        memory = mmap.mmap(-1 if fd is None else fd, size)
+        memory[:WORD] = capacity.to_bytes(WORD, sys.byteorder)
+        board = cls(memory, fd=fd)
+        board.confirm(clock.monotonic() + lease)
+        return board
+
+    @classmethod
+    def attach(cls, fd: int) -> Board:
+        """Open the board behind a descriptor that another process made."""
+        return cls(mmap.mmap(fd, os.fstat(fd).st_size), fd=fd)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._ints.release()
+        self._floats.release()
+        self._memory.close()
+        if self.fd is not None:
+            os.close(self.fd)
+
+    @property
+    def capacity(self) -> int:
+        """How many jobs may be in hand at most."""
+        return self._ints[_CAPACITY]
+
+    # -- the worker's side
+
+    def take(self, leases: Iterable[Lease]) -> None:
+        """Note claims as in hand. Raises IndexError where there is no room; see `room`."""
         with self._lock:
-            self._claims.update((claim.lease, claim) for claim in claims)
+            for lease in leases:
+                place = self._free.pop()
+                self._places[lease] = place
+                for word in (_STARTED, _DEADLINE, _ENDED, _FLAGS):
+                    self._ints[place + word] = 0
+                self._ints[place + _ID] = lease.id
+                self._ints[place + _TOKEN] = lease.token
+
+    def start(self, lease: Lease, *, timeout: float | None) -> None:
+        """Note that the body begins, with `timeout` seconds to run."""
+        now = clock.monotonic()
+        place = self._places[lease]
+        self._floats[place + _DEADLINE] = 0.0 if timeout is None else now + timeout
+        self._floats[place + _STARTED] = now or 1e-9
+
+    def end(self, lease: Lease) -> None:
+        """Note that the body has ended; its end isn't written yet."""
+        self._floats[self._places[lease] + _ENDED] = clock.monotonic() or 1e-9
+        self._ints[_DONE] += 1
 
     def drop(self, leases: Iterable[Lease]) -> None:
         """Note that nothing more is owed to these."""
         with self._lock:
             for lease in leases:
-                self._claims.pop(lease, None)
-                self._cancelled.discard(lease)
+                if (place := self._places.pop(lease, None)) is not None:
+                    self._ints[place + _TOKEN] = 0
+                    self._free.append(place)
 
-    def leases(self) -> list[Lease]:
+    @property
+    def room(self) -> int:
+        """How many more claims fit."""
+        with self._lock:
+            return len(self._free)
+
+    def beat(self) -> None:
+        """Say that the worker's own loop turns."""
+        self._floats[_BEAT] = clock.monotonic()
+
+    def note_claim(self) -> None:
+        """Say that a claim got an answer."""
+        self._floats[_CLAIMED] = clock.monotonic()
+
+    # -- the supervisor's side
+
+    def confirm(self, until: float) -> None:
+        """Say that all leases on the board hold until then."""
+        self._floats[_CONFIRMED] = until
+
+    def flag(self, lease: Lease, flag: Flag) -> None:
+        """Say something about a job in hand; nothing happens where it isn't any more."""
+        for place in range(_HEADER, _HEADER + _SLOT * self.capacity, _SLOT):
+            if self._ints[place + _TOKEN] == lease.token and self._ints[place + _ID] == lease.id:
+                self._ints[place + _FLAGS] |= flag
+
+    # -- read by both
+
+    def entries(self) -> list[Entry]:
         """List what is in hand, in the order of ids."""
-        with self._lock:
-            return sorted(self._claims, key=lambda lease: lease.id)
+        found = [self._read(place) for place in range(_HEADER, _HEADER + _SLOT * self.capacity, _SLOT)]
+        return sorted((entry for entry in found if entry), key=lambda entry: entry.lease.id)
 
-    def mark_cancelled(self, job_ids: Iterable[int]) -> None:
-        """Note that these jobs were cancelled while they run."""
-        wanted = set(job_ids)
-        with self._lock:
-            self._cancelled.update(lease for lease in self._claims if lease.id in wanted)
+    def _read(self, place: int) -> Entry | None:
+        token = self._ints[place + _TOKEN]
+        if not token:
+            return None
+        entry = Entry(
+            lease=Lease(id=self._ints[place + _ID], token=token),
+            started=self._floats[place + _STARTED],
+            deadline=self._floats[place + _DEADLINE],
+            ended=self._floats[place + _ENDED],
+            flags=Flag(self._ints[place + _FLAGS]),
+        )
+        return entry if self._ints[place + _TOKEN] == token else None
 
-    def is_cancelled(self, lease: Lease) -> bool:
-        """Tell whether the job was cancelled while it runs."""
-        with self._lock:
-            return lease in self._cancelled
+    @property
+    def confirmed_until(self) -> float:
+        """Until when all leases are known to hold."""
+        return self._floats[_CONFIRMED]
 
-    def per_queue(self) -> Counter[str]:
-        """Count what is in hand by queue."""
-        with self._lock:
-            return Counter(claim.queue for claim in self._claims.values())
+    @property
+    def beat_at(self) -> float:
+        """When the worker's own loop last turned, 0 for never."""
+        return self._floats[_BEAT]
 
-    def holds_alone(self) -> bool:
-        """Tell whether a job is in hand that must run by itself."""
-        with self._lock:
-            return any(claim.alone for claim in self._claims.values())
+    @property
+    def claimed_at(self) -> float:
+        """When a claim last got an answer, 0 for never."""
+        return self._floats[_CLAIMED]
 
-    def __len__(self) -> int:
-        with self._lock:
-            return len(self._claims)
+    @property
+    def done(self) -> int:
+        """How many bodies have ended."""
+        return self._ints[_DONE]
+
+
+def _new_file(size: int) -> int:
+    """Make a nameless file that lives in memory where the system can do that."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("django_jobs board")
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, size)
+    return fd

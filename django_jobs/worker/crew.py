@@ -9,27 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context
-from datetime import timedelta
 from threading import Condition, Event, Thread
 from typing import TypeAlias
 
 from django.db import connections
 
-from django_jobs import clock, lifecycle, runner, signals, transitions
-from django_jobs.failures import failure_of
+from django_jobs import clock, lifecycle, runner, signals
+from django_jobs.exceptions import Interruption
 from django_jobs.lifecycle import Run
 from django_jobs.outcomes import Outcome, Released
-from django_jobs.records import Claim
+from django_jobs.records import Claim, Claimed, ClaimRequest, Lease
 from django_jobs.worker.board import Board
 from django_jobs.worker.link import Link
 from django_jobs.worker.loop import pause_after
 from django_jobs.worker.plan import Plan
+from django_jobs.worker.seat import Seat, Seats, TaskSeat, ThreadSeat
 
-_End: TypeAlias = Callable[[Claim, Outcome], None]
+_Begin: TypeAlias = Callable[[Claim, Seat], None]
+_End: TypeAlias = Callable[[Claim, Outcome, type[Interruption] | None], None]
+
+POLL, POLL_WHILE_HEARING = 1.0, 5.0
+"""Seconds between two looks for jobs that nobody told of."""
+
+SOONEST = 0.05
+"""Seconds that pass at the least before due rows that couldn't be claimed are tried again: somebody locks them."""
 
 LOCKED_PAUSE = 0.1
 """Seconds until an end whose row somebody locks is tried again."""
@@ -38,11 +45,24 @@ LOCKED_PAUSE = 0.1
 class Crew:
     """Claims, runs and settles with `plan.concurrency` slots; its threads repeat the steps `turn` and `perform`."""
 
-    def __init__(self, *, plan: Plan, board: Board, link: Link, on_over: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        *,
+        plan: Plan,
+        board: Board,
+        seats: Seats,
+        link: Link,
+        may_claim: Callable[[], bool] = lambda: True,
+        on_over: Callable[[], None] = lambda: None,
+    ) -> None:
         self._plan = plan
-        self._on_over = on_over
         self._board = board
+        self._seats = seats
         self._link = link
+        self._may_claim = may_claim
+        self._on_over = on_over
+        self._in_hand: dict[Lease, Claim] = {}
+        self._unanswered: list[int] = []
         self._todo: deque[Claim] = deque()
         self._ended: list[Run] = []
         self._running = 0
@@ -54,6 +74,8 @@ class Crew:
         self._is_polled = False
         self._next_turn = 0.0
         self._not_before = 0.0
+        self._again_at = 0.0
+        self._is_hearing = False
         self._is_closing = False
         self._is_drained = False
         self._over = Event()
@@ -76,6 +98,20 @@ class Crew:
             self._ended += [(claim, Released(started=False)) for claim in self._todo]
             self._todo.clear()
             self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Look for jobs at once, and once more a moment later: a waker stays silent for that long after a wake."""
+        with self._changed:
+            self._next_turn = 0.0
+            self._again_at = clock.monotonic() + lifecycle.SILENCE
+            self._changed.notify()
+
+    def hear(self, *, is_hearing: bool) -> None:
+        """Say whether wakes can be relied on, so that polls may be rarer."""
+        with self._changed:
+            self._is_hearing = is_hearing
+            self._next_turn = 0.0
+            self._changed.notify()
 
     def wait(self, timeout: float | None) -> bool:
         """Wait until all is done after `close`, or drained, and tell whether that came within `timeout` seconds."""
@@ -107,6 +143,7 @@ class Crew:
         with self._changed:
             ended, self._ended = self._ended, []
         try:
+            self._disown_unanswered()
             locked = self._settled(ended)
         except BaseException:
             with self._changed:
@@ -115,10 +152,8 @@ class Crew:
             raise
         with self._changed:
             self._ended += locked
-        claimed = self._claimed()
-        if locked:
-            return LOCKED_PAUSE
-        return 0.0 if claimed else self._plan.poll
+        delay = self._claimed()
+        return LOCKED_PAUSE if locked else delay
 
     def _settled(self, ended: list[Run]) -> list[Run]:
         if not ended:
@@ -126,22 +161,31 @@ class Crew:
         with self._link.connected() as connection:
             locked = lifecycle.settle(connection, ended)
         still = {claim.lease for claim, _ in locked}
-        self._board.drop(claim.lease for claim, _ in ended if claim.lease not in still)
+        written = [claim.lease for claim, _ in ended if claim.lease not in still]
+        self._board.drop(written)
+        for lease in written:
+            self._in_hand.pop(lease, None)
         return locked
 
-    def _claimed(self) -> bool:
-        """Claim for the free slots, and tell whether there may be more to claim at once."""
+    def _disown_unanswered(self) -> None:
+        """Give back what a claim took whose answer never came: nobody would renew it."""
+        if self._unanswered:
+            with self._link.connected() as connection:
+                lifecycle.disown(connection, self._plan.identity, self._unanswered)
+            self._unanswered = []
+
+    def _claimed(self) -> float:
+        """Claim for the free slots, and give the seconds until it is worth to claim again."""
         with self._changed:
             free = 0 if self._is_closing else self._plan.concurrency - self._running - len(self._todo)
-        if free < 1 or self._board.holds_alone():
-            return False
-        in_hand = self._board.per_queue()
+        free = min(free, self._board.room)
+        if free < 1 or not self._may_claim() or any(claim.alone for claim in self._in_hand.values()):
+            return self._poll
+        in_hand = Counter(claim.queue for claim in self._in_hand.values())
         request = self._plan.request(limit=free, in_hand=in_hand, last_queue=self._last_queue)
         if request.queues == ():
-            return False
-        with self._link.connected() as connection:
-            claimed = lifecycle.claim(connection, request)
-        self._board.take(claimed.claims)
+            return self._poll
+        claimed = self._ask(request)
         if claimed.claims:
             self._last_queue = claimed.claims[0].queue
         with self._changed:
@@ -152,14 +196,40 @@ class Crew:
                 self._todo.extend(claimed.claims)
             is_empty = not claimed.claims and not claimed.expired
             self._is_drained = self._plan.drain and is_empty and not in_hand.total()
-        return not is_empty and len(claimed.claims) < free
+        if is_empty:
+            return self._until_next_poll(request)
+        # What came back short may have missed rows that somebody held for a moment.
+        return 0.0 if len(claimed.claims) < free else self._poll
+
+    @property
+    def _poll(self) -> float:
+        return POLL if self._plan.poll is None else self._plan.poll
+
+    def _until_next_poll(self, request: ClaimRequest) -> float:
+        if self._plan.poll is not None or not self._is_hearing:
+            return self._poll
+        with self._link.connected() as connection:
+            due = lifecycle.next_due(connection, request)
+        return POLL_WHILE_HEARING if due is None else max(SOONEST, min(due, POLL_WHILE_HEARING))
+
+    def _ask(self, request: ClaimRequest) -> Claimed:
+        token = lifecycle.new_token()
+        self._unanswered.append(token)
+        with self._link.connected() as connection:
+            claimed = lifecycle.claim(connection, request, token=token)
+        self._unanswered.remove(token)
+        self._board.note_claim()
+        self._in_hand.update((claim.lease, claim) for claim in claimed.claims)
+        self._board.take(claim.lease for claim in claimed.claims)
+        return claimed
 
     # -- a thread
 
     def _work(self) -> None:
+        seat = ThreadSeat()
         try:
             while (claim := self._next()) is not None:
-                self.perform(claim)
+                self.perform(claim, seat)
         finally:
             connections.close_all()
 
@@ -196,6 +266,7 @@ class Crew:
     def _lead(self) -> None:
         """Take a turn outside the lock."""
         self._has_baton = True
+        began = clock.monotonic()
         self._changed.release()
         try:
             delay = self._guarded_turn()
@@ -203,6 +274,9 @@ class Crew:
             self._changed.acquire()
             self._has_baton = False
         self._next_turn = clock.monotonic() + delay
+        if began < self._again_at:
+            # A wake came after this turn's claim may have read the rows.
+            self._next_turn = min(self._next_turn, self._again_at)
         # So many can begin at once; one of those left over watches the clock.
         self._changed.notify(len(self._todo) + 1)
 
@@ -234,18 +308,33 @@ class Crew:
 
     # -- a job
 
-    def perform(self, claim: Claim) -> None:
-        """Run one job here, or on the event loop if it is async; its outcome waits for the next turn."""
+    def perform(self, claim: Claim, seat: ThreadSeat) -> None:
+        """Run one job in the calling thread's seat, or on the event loop if it is async; its end waits for a turn."""
         if runner.is_async(claim):
-            self._loop.run(claim, self._end)
+            self._loop.run(claim, self._begin, self._end)
             return
+        self._begin(claim, seat)
+        seat.enter(claim.lease)
         try:
             outcome = runner.run(claim)
         except BaseException as error:  # noqa: BLE001 - runner lets nothing through; were it to, the slot must live on
-            outcome = _broken(claim, error)
-        self._end(claim, outcome)
+            outcome = runner.broken(claim, error)
+        interruption = seat.leave()
+        if interruption is not None:
+            # It may have struck anywhere, also within a driver.
+            runner.close_connections(claim)
+        self._end(claim, outcome, interruption)
 
-    def _end(self, claim: Claim, outcome: Outcome) -> None:
+    def _begin(self, claim: Claim, seat: Seat) -> None:
+        self._board.start(claim.lease, timeout=claim.timeout)
+        self._seats.seat(claim.lease, seat)
+
+    def _end(self, claim: Claim, outcome: Outcome, interruption: type[Interruption] | None) -> None:
+        self._seats.clear(claim.lease)
+        self._board.end(claim.lease)
+        if interruption is not None:
+            # Also where the body swallowed it, or ended with something else because of it.
+            outcome = runner.interrupted(claim, interruption, outcome)
         with self._changed:
             self._running -= 1
             self._ended.append((claim, outcome))
@@ -261,10 +350,12 @@ class _EventLoop:
         self._starting = Condition()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def run(self, claim: Claim, end: _End) -> None:
-        """Run the job on the loop; `end` is called there with its outcome."""
+    def run(self, claim: Claim, begin: _Begin, end: _End) -> None:
+        """Run the job on the loop; `begin` is called here with its seat, `end` there with its outcome."""
         loop = self._started()
-        loop.call_soon_threadsafe(self._begin, claim, end)
+        seat = TaskSeat(claim.lease, loop)
+        begin(claim, seat)
+        loop.call_soon_threadsafe(self._create, claim, seat, end)
 
     def stop(self) -> None:
         """Stop the loop."""
@@ -292,22 +383,19 @@ class _EventLoop:
                 is_stopped = True
         loop.close()
 
-    def _begin(self, claim: Claim, end: _End) -> None:
+    def _create(self, claim: Claim, seat: TaskSeat, end: _End) -> None:
         assert self._loop is not None
-        task = self._loop.create_task(self._run(claim, end), context=Context())
+        task = self._loop.create_task(self._run(claim, seat, end), context=Context())
         # The loop itself holds tasks weakly.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, claim: Claim, end: _End) -> None:
+    async def _run(self, claim: Claim, seat: TaskSeat, end: _End) -> None:
+        # The body is a task of its own, so that an interruption ends it and not this.
+        body: asyncio.Future[Outcome] = asyncio.ensure_future(runner.arun(claim))
+        seat.enter(body)
         try:
-            outcome = await runner.arun(claim)
+            outcome = await body
         except BaseException as error:  # noqa: BLE001 - as in perform
-            outcome = _broken(claim, error)
-        end(claim, outcome)
-
-
-def _broken(claim: Claim, error: BaseException) -> Outcome:
-    """Describe a run whose surroundings failed, for example a connection that broke while it was tidied."""
-    failure = failure_of(error, job=claim.name)
-    return transitions.after_failure(claim, failure, delay=timedelta(seconds=15))
+            outcome = runner.broken(claim, error)
+        end(claim, outcome, seat.leave())

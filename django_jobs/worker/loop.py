@@ -27,7 +27,8 @@ class Loop:
         self.failures = 0
         self._tick = tick
         self._on_end = on_end
-        self._stopped = Event()
+        self._is_stopped = False
+        self._poked = Event()
         self._first_delay = 0.0
         self._thread = Thread(target=self._repeat, name=f"django_jobs {name}", daemon=True)
 
@@ -36,9 +37,14 @@ class Loop:
         self._first_delay = after
         self._thread.start()
 
+    def poke(self) -> None:
+        """Have the next round come at once."""
+        self._poked.set()
+
     def stop(self) -> None:
         """Have the loop end after the round it is in."""
-        self._stopped.set()
+        self._is_stopped = True
+        self._poked.set()
 
     def join(self, timeout: float) -> bool:
         """Wait for the end, and tell whether it came."""
@@ -60,7 +66,11 @@ class Loop:
     def _repeat(self) -> None:
         delay = self._first_delay
         try:
-            while not self._stopped.wait(delay):
+            while True:
+                self._poked.wait(delay)
+                self._poked.clear()
+                if self._is_stopped:
+                    return
                 delay = self.turn()
         finally:
             self._on_end()

@@ -20,6 +20,8 @@ from django_jobs.worker.keeper import Keeper
 from django_jobs.worker.link import Link
 from django_jobs.worker.loop import Loop, pause_after
 from django_jobs.worker.plan import Plan, new_identity
+from django_jobs.worker.seat import Seats, ThreadSeat
+from django_jobs.worker.watch import Watch
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -43,8 +45,11 @@ def work_claim(queue: str | None = None, *, only: tuple[str, ...] | None = None)
     claim = _claimed(connection, queue, only)
     if claim is None:
         return None
-    with _kept(connection, claim):
+    with _kept(connection, claim) as seat:
+        seat.enter(claim.lease)
         outcome = runner.run(claim)
+        if (interruption := seat.leave()) is not None:
+            outcome = runner.interrupted(claim, interruption, outcome)
         _settle(connection, claim, outcome)
     return claim, outcome
 
@@ -63,21 +68,33 @@ def _claimed(connection: BaseDatabaseWrapper, queue: str | None, only: tuple[str
 
 
 @contextmanager
-def _kept(connection: BaseDatabaseWrapper, claim: Claim) -> Iterator[None]:
-    """Renew the claim's lease meanwhile. Within a transaction nobody else sees the claim, so nobody can take it."""
+def _kept(connection: BaseDatabaseWrapper, claim: Claim) -> Iterator[ThreadSeat]:
+    """Renew the claim's lease meanwhile, and hold its body to its deadline.
+
+    Within a transaction nobody else sees the claim, so nobody can take it.
+    """
+    seat = ThreadSeat()
     if is_in_transaction(connection):
-        yield
+        yield seat
         return
-    board = Board()
-    board.take([claim])
-    keeper = Keeper(board=board, link=Link(connection.alias))
-    loop = Loop("keeper", keeper.tick, on_end=keeper.close)
-    loop.start(after=keeper.interval)
+    lease = settings().lease.total_seconds()
+    board, seats = Board.create(1, lease=lease, shared=False), Seats()
+    board.take([claim.lease])
+    board.start(claim.lease, timeout=claim.timeout)
+    seats.seat(claim.lease, seat)
+    keeper = Keeper(boards=lambda: [board], link=Link(connection.alias))
+    watch = Watch(board=board, seats=seats, lease=lease, ends_itself=False)
+    loops = (Loop("keeper", keeper.tick, on_end=keeper.close), Loop("watch", watch.tick))
+    # Most jobs are over before anything is to be done for them.
+    loops[0].start(after=1.0)
+    loops[1].start()
     try:
-        yield
+        yield seat
     finally:
-        loop.stop()
-        loop.join(timeout=1.0)
+        for loop in loops:
+            loop.stop()
+        for loop in loops:
+            loop.join(timeout=1.0)
 
 
 def _settle(connection: BaseDatabaseWrapper, claim: Claim, outcome: Outcome) -> None:

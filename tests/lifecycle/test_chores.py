@@ -78,7 +78,11 @@ def test_a_cancelled_job_whose_holder_is_gone_is_let_go_and_told(heard: list[Hea
     frozen.advance(seconds(61))
     assert lifecycle.reclaim(connection()) == 1
     assert place_of(claim.id) is Place.CANCELLED
-    assert heard == [Heard("jobs_reclaimed", None, {"changes": [], "let_go": [claim.id]})]
+    assert heard == [
+        Heard(
+            "jobs_reclaimed", None, {"changes": [], "let_go": [claim.id], "because": "their lease or deadline was over"}
+        )
+    ]
 
 
 def test_a_poison_job_ends_within_its_attempts_and_its_neighbours_live(frozen: FrozenClock) -> None:

@@ -43,5 +43,5 @@ def test_a_claim_without_expired_jobs_tells_nothing(heard: list[Heard]) -> None:
 def test_a_lease_is_renewed_by_the_setting(frozen: FrozenClock) -> None:
     claim = run_job()
     frozen.advance(seconds(30))
-    assert lifecycle.renew(connection(), [claim.lease]) == {claim.id: State.RUNNING}
+    assert lifecycle.renew(connection(), [claim.lease]) == {claim.lease: State.RUNNING}
     assert read(claim.id).lease_expires_at == NOON + seconds(150)

@@ -221,14 +221,28 @@ def test_the_same_holds_outside_a_transaction(heard: list[Heard]) -> None:
     assert told == [succeeded.id, gone.id]
 
 
-def test_a_users_relation_that_forbids_the_delete_harms_nobody_else(heard: list[Heard]) -> None:
+def test_a_users_relation_that_forbids_the_delete_leaves_the_job_succeeded(heard: list[Heard]) -> None:
     related, free = run_job(keep=0.0), run_job(keep=0.0)
     with connection().cursor() as cursor:
         cursor.execute(f'create table note (job_id bigint not null references "{Job._meta.db_table}" (id))')
         cursor.execute("insert into note (job_id) values (%s)", [related.id])
     assert lifecycle.settle(connection(), [(related, Succeeded()), (free, Succeeded())]) == []
-    assert [place_of(related.id), place_of(free.id)] == [Place.RUNNING, Place.ABSENT]
-    assert sorted(words(heard)) == ["job_finished", "odd"]
+    assert [place_of(related.id), place_of(free.id)] == [Place.SUCCESSFUL, Place.ABSENT]
+    assert words(heard) == ["job_finished", "job_finished"]
+
+
+def test_a_job_that_something_refers_to_keeps_no_other_from_being_pruned(
+    heard: list[Heard], frozen: FrozenClock
+) -> None:
+    related, free = run_job(keep=1.0), run_job(keep=1.0)
+    assert lifecycle.settle(connection(), [(related, Succeeded()), (free, Succeeded())]) == []
+    with connection().cursor() as cursor:
+        cursor.execute(f'create table note (job_id bigint not null references "{Job._meta.db_table}" (id))')
+        cursor.execute("insert into note (job_id) values (%s)", [related.id])
+    frozen.advance(seconds(2))
+    assert lifecycle.prune(connection()) == 1
+    assert [place_of(related.id), place_of(free.id)] == [Place.SUCCESSFUL, Place.ABSENT]
+    assert words(heard)[-2:] == ["odd", "jobs_pruned"]
 
 
 def test_a_reclaimed_row_that_a_constraint_refuses_holds_no_other_up(heard: list[Heard], frozen: FrozenClock) -> None:

@@ -262,7 +262,7 @@ class AnySequence(RuleBasedStateMachine):
         claim = self.claims[-1 - number % len(self.claims)]
         states = lifecycle.renew(self.connection, [claim.lease])
         row = self.held_by(claim)
-        assert states == ({claim.id: State(row.state)} if row else {})
+        assert states == ({claim.lease: State(row.state)} if row else {})
         if row:
             row.lease_expires_at = self.now + LEASE
         self.check("renew")

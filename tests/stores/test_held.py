@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 def test_a_held_row_is_renewed_from_now(store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock) -> None:
     claim = run_job()
     frozen.advance(seconds(15))
-    assert store.renew(connection, [claim.lease], lease=seconds(60)) == {claim.id: State.RUNNING}
+    assert store.renew(connection, [claim.lease], lease=seconds(60)) == {claim.lease: State.RUNNING}
     assert read(claim.id).lease_expires_at == datetime(2026, 3, 1, 12, 1, 15, tzinfo=UTC)
 
 
@@ -32,7 +32,7 @@ def test_a_lease_that_is_over_but_not_taken_away_is_renewed(
 ) -> None:
     claim = run_job()
     frozen.advance(timedelta(hours=1))
-    assert store.renew(connection, [claim.lease], lease=seconds(60)) == {claim.id: State.RUNNING}
+    assert store.renew(connection, [claim.lease], lease=seconds(60)) == {claim.lease: State.RUNNING}
 
 
 def test_only_the_leases_named_are_renewed(store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock) -> None:
@@ -66,7 +66,7 @@ def test_a_row_cancelled_while_held_is_renewed_and_told_as_cancelled(
     claim = run_job()
     store.cancel(connection, [claim.id], reason="")
     frozen.advance(seconds(15))
-    assert store.renew(connection, [claim.lease], lease=seconds(60)) == {claim.id: State.CANCELLED}
+    assert store.renew(connection, [claim.lease], lease=seconds(60)) == {claim.lease: State.CANCELLED}
     assert read(claim.id).lease_expires_at == datetime(2026, 3, 1, 12, 1, 15, tzinfo=UTC)
 
 
@@ -146,7 +146,7 @@ def test_a_locked_row_is_not_waited_for_by_renew(
 ) -> None:
     first, second = run_job(), run_job()
     with locked(first.id):
-        assert store.renew(connection, [first.lease, second.lease], lease=seconds(60)) == {second.id: State.RUNNING}
+        assert store.renew(connection, [first.lease, second.lease], lease=seconds(60)) == {second.lease: State.RUNNING}
 
 
 @pytest.mark.django_db(transaction=True)
