@@ -6,16 +6,16 @@ import os
 import secrets
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from django_jobs.conf import settings
 from django_jobs.performers import NAME, known_names
 from django_jobs.records import ClaimRequest
 
 
-def new_identity(name: str | None = None) -> str:
-    """Name one life of a process: host and process id, or the given name, and a random part."""
-    return f"{(name or f'{socket.gethostname()}:{os.getpid()}')[:120]}:{secrets.token_hex(4)}"
+def new_identity(name: str | None = None, *, pid: int | None = None) -> str:
+    """Name one life of a process: host, or the given name, process id and a random part."""
+    return f"{(name or socket.gethostname())[:120]}:{pid or os.getpid()}:{secrets.token_hex(4)}"
 
 
 def default_concurrency() -> int:
@@ -28,16 +28,41 @@ class Plan:
     """What one worker does: which queues it serves, with how many slots.
 
     `queues` maps each queue to its cap, None for no cap; `queues` None serves every queue. `drain` ends the worker when
-    nothing is due. `poll` and `grace` are seconds.
+    nothing is due. `poll` and `grace` are seconds; `poll` None is one second, five while the database is heard.
     """
 
     alias: str
+    name: str | None = None
     identity: str = field(default_factory=new_identity)
     queues: Mapping[str, int | None] | None = None
     concurrency: int = field(default_factory=default_concurrency)
-    poll: float = 1.0
+    poll: float | None = None
     grace: float = 15.0
     drain: bool = False
+
+    @property
+    def queue_names(self) -> frozenset[str] | None:
+        """The queues served, None for all."""
+        return None if self.queues is None else frozenset(self.queues)
+
+    def dealt(self, processes: int) -> list[Plan]:
+        """Deal slots and caps out to so many processes; one whose share of a cap is 0 doesn't serve that queue."""
+        shares = _shares(self.concurrency, processes)
+        return [
+            replace(self, concurrency=share, queues=self._dealt_queues(number, processes))
+            for number, share in enumerate(shares)
+        ]
+
+    def _dealt_queues(self, number: int, processes: int) -> dict[str, int | None] | None:
+        if self.queues is None:
+            return None
+        dealt = {q: None if cap is None else _shares(cap, processes)[number] for q, cap in self.queues.items()}
+        return {queue: cap for queue, cap in dealt.items() if cap != 0}
+
+    @property
+    def board_capacity(self) -> int:
+        """How many jobs may be in hand: slots, and ends that can't be written just now."""
+        return 4 * self.concurrency + 64
 
     def request(self, *, limit: int, in_hand: Mapping[str, int], last_queue: str) -> ClaimRequest:
         """Ask for at most `limit` jobs, given how many of each queue are in hand."""
@@ -55,6 +80,10 @@ class Plan:
             empty_handed=not any(in_hand.values()),
             names=known_names() if conf.unknown_jobs == "leave" else None,
         )
+
+
+def _shares(count: int, processes: int) -> list[int]:
+    return [count // processes + (number < count % processes) for number in range(processes)]
 
 
 def parse_queues(text: str) -> dict[str, int | None] | None:

@@ -1,4 +1,8 @@
-"""Drive: one process that works: builds the loops, starts them, drains them."""
+"""Drive: one process that works: builds the loops, starts them, drains them.
+
+Supervised, it has a board that its supervisor made, and leaves renewing and chores to it. By itself it does all of
+that, but can't stop a body that doesn't return, nor outlive one that kills its process.
+"""
 
 from __future__ import annotations
 
@@ -7,41 +11,82 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 
 from django_jobs import clock, signals
+from django_jobs.conf import settings
 from django_jobs.worker.board import Board
 from django_jobs.worker.chores import Chores, duties
 from django_jobs.worker.crew import Crew
 from django_jobs.worker.keeper import Keeper
 from django_jobs.worker.link import Link
+from django_jobs.worker.listener import Listener
 from django_jobs.worker.loop import Loop
 from django_jobs.worker.plan import Plan
+from django_jobs.worker.seat import Seats
+from django_jobs.worker.watch import Watch
 
 ALL_WRITTEN, NOT_ALL_WRITTEN = 0, 3
 """Exit codes: every end is in the database; some bodies still ran, and are left to their lease."""
 
+LAST_MOMENT = 0.8
+"""Seconds that interrupted bodies have to end, when the process must stop at once."""
+
 
 class _Word(Enum):
     STOP = "stop"
+    NOW = "now"
     OVER = "over"
 
 
 class Process:
-    """A worker in one process: crew, keeper and chores, each with a connection of its own."""
+    """A worker in one process: a crew and a watch; without a supervisor, keeper and chores beside them."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, board: Board | None = None) -> None:
         self._plan = plan
+        self._is_supervised = board is not None
         self._words: SimpleQueue[_Word] = SimpleQueue()
-        board = Board()
-        self._crew = Crew(plan=plan, board=board, link=Link(plan.alias), on_over=lambda: self._words.put(_Word.OVER))
-        self._keeper = Keeper(board=board, link=Link(plan.alias))
-        self._chores = Chores(link=Link(plan.alias), duties=duties())
-        self._loops = (
-            Loop("keeper", self._keeper.tick, on_end=self._keeper.close),
-            Loop("chores", self._chores.tick, on_end=self._chores.close),
+        lease = settings().lease.total_seconds()
+        board = board or Board.create(plan.board_capacity, lease=lease, shared=False)
+        seats = Seats()
+        self._watch = Watch(board=board, seats=seats, lease=lease, ends_itself=self._is_supervised)
+        self._crew = Crew(
+            plan=plan,
+            board=board,
+            seats=seats,
+            link=Link(plan.alias),
+            may_claim=lambda: self._watch.may_claim,
+            on_over=lambda: self._words.put(_Word.OVER),
         )
+        self._loops = [Loop("watch", self._watch.tick, on_end=self._watch.disarm)]
+        if not self._is_supervised:
+            keeper = Keeper(boards=lambda: [board], link=Link(plan.alias))
+            chores = Chores(link=Link(plan.alias), duties=duties())
+            listener = Listener(
+                link=Link(plan.alias),
+                speaker=Link(plan.alias),
+                queues=plan.queue_names,
+                wake=self.wake,
+                tell=lambda is_hearing: self.hear(is_hearing=is_hearing),
+            )
+            self._loops += [
+                Loop("keeper", keeper.tick, on_end=keeper.close),
+                Loop("chores", chores.tick, on_end=chores.close),
+                Loop("listener", listener.tick, on_end=listener.close),
+            ]
 
     def ask_to_stop(self) -> None:
         """Claim nothing more and finish what runs; asked twice, stop now. Safe in a signal handler."""
         self._words.put(_Word.STOP)
+
+    def stop_now(self) -> None:
+        """Interrupt what runs, and end when it has. Safe in a signal handler."""
+        self._words.put(_Word.NOW)
+
+    def wake(self) -> None:
+        """Look for jobs at once."""
+        self._crew.wake()
+
+    def hear(self, *, is_hearing: bool) -> None:
+        """Rely on being woken, or not."""
+        self._crew.hear(is_hearing=is_hearing)
 
     def run(self) -> int:
         """Work until asked to stop, or until nothing is due where the plan says drain, and give the exit code."""
@@ -52,7 +97,13 @@ class Process:
         for loop in self._loops:
             loop.start()
         self._crew.start()
-        is_over = self._words.get() is _Word.OVER or self._finish()
+        match self._words.get():
+            case _Word.OVER:
+                is_over = True
+            case _Word.STOP:
+                is_over = self._finish() or self._end_at_once()
+            case _Word.NOW:
+                is_over = self._end_at_once()
         self._end_loops(join=1.0 if is_over else 0.1)
         signals.worker_stopped.send_robust(None, identity=plan.identity, written=is_over)
         return ALL_WRITTEN if is_over else NOT_ALL_WRITTEN
@@ -69,11 +120,17 @@ class Process:
                 word = self._words.get(timeout=left)
             except Empty:
                 break
-            if word is _Word.OVER:
-                return True
-            give_up = min(give_up, clock.monotonic())
-        # A moment for what has ended but isn't written yet.
-        return self._crew.wait(timeout=0.5)
+            # A signal may reach a worker beside its supervisor, which alone says when it is enough.
+            if not (word is _Word.STOP and self._is_supervised):
+                return word is _Word.OVER
+        return False
+
+    def _end_at_once(self) -> bool:
+        """Interrupt all bodies, and tell whether they ended and were written."""
+        self._crew.close()
+        self._watch.lose_everything()
+        self._loops[0].poke()
+        return self._crew.wait(timeout=LAST_MOMENT)
 
     def _end_loops(self, *, join: float) -> None:
         # Leases are renewed until the last end is written.

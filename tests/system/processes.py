@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,9 +58,23 @@ class Worker:
         return self.process.wait(PATIENCE)
 
     def end(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
+        """End it with all its worker processes, which might else claim the jobs of the next test."""
+        for _ in range(2):
+            if self.process.poll() is None:
+                self.process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    self.process.wait(1.0)
         self.process.wait(PATIENCE)
+
+
+@contextmanager
+def worker(folder: Path, *arguments: str, jobs: dict[str, Any] | None = None, name: str = "worker") -> Iterator[Worker]:
+    """Run one worker that may end by itself, and end it with the test otherwise."""
+    started = Worker(folder, *arguments, jobs=jobs, name=name)
+    try:
+        yield started
+    finally:
+        started.end()
 
 
 @contextmanager

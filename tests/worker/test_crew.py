@@ -13,9 +13,10 @@ from django.test import override_settings
 from django_jobs import clock, lifecycle
 from django_jobs.models import Job, Queue
 from django_jobs.records import Claim
-from django_jobs.worker.board import Board
 from django_jobs.worker.crew import Crew
+from django_jobs.worker.seat import ThreadSeat
 from tests.factories import locked
+from tests.worker.conftest import make_board
 from tests.yard import jobs
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -39,7 +40,7 @@ def work(crew: Crew) -> Claim:
     """Run the next job here, as a thread of the crew would."""
     claim = crew._next()
     assert claim is not None
-    crew.perform(claim)
+    crew.perform(claim, ThreadSeat())
     return claim
 
 
@@ -75,12 +76,15 @@ def test_an_ended_job_is_settled_before_its_slot_is_filled_again(make_crew: Make
 
 def test_the_board_knows_what_is_in_hand_until_its_end_is_written(make_crew: MakeCrew) -> None:
     jobs.note.later(1)
-    board = Board()
+    board = make_board()
     crew = make_crew(board=board)
     claim = work(crew)
-    assert board.leases() == [claim.lease]
+    [entry] = board.entries()
+    assert entry.lease == claim.lease
+    assert entry.started
+    assert entry.ended
     crew.turn()
-    assert board.leases() == []
+    assert board.entries() == []
 
 
 def test_a_claim_that_came_back_short_is_followed_by_another_at_once(make_crew: MakeCrew) -> None:
@@ -112,7 +116,7 @@ def test_a_cap_holds_over_several_turns(make_crew: MakeCrew) -> None:
     for claim in [claim for claim in claimed(crew) if claim.queue == "default"]:
         crew._todo.remove(claim)
         crew._running += 1
-        crew.perform(claim)
+        crew.perform(claim, ThreadSeat())
     crew.turn()
     assert sorted(claim.queue for claim in claimed(crew)) == ["default", "default", "mail", "mail"]
 
@@ -201,7 +205,7 @@ def test_an_end_whose_row_somebody_locks_waits_without_holding_up_others(make_cr
     stuck, free = jobs.note.later(1), jobs.note.later(2)
     crew = make_crew(concurrency=2)
     work(crew)
-    crew.perform(crew._todo.popleft())
+    crew.perform(crew._todo.popleft(), ThreadSeat())
     with locked(stuck.pk):
         assert crew.turn() == 0.1
         assert Job.objects.get(pk=free.pk).state == "SUCCESSFUL"

@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth import get_user_model
 
 from django_jobs.models import Job
-from django_jobs.worker.board import Board
 from django_jobs.worker.crew import Crew
+from tests.worker.conftest import make_board
 from tests.yard import jobs
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -97,13 +97,13 @@ def test_a_failing_job_leaves_its_slot_alive(make_crew: MakeCrew) -> None:
 def test_o04_two_workers_share_the_queue_and_neither_hoards(make_crew: MakeCrew) -> None:
     for n in range(4):
         jobs.pass_gate.later(f"{n}")
-    boards = [Board(), Board()]
+    boards = [make_board(), make_board()]
     crews = [make_crew(board=board, concurrency=1, identity=f"crew {n}") for n, board in enumerate(boards)]
     for crew in crews:
         crew.start()
     assert jobs.entered["0"].wait(PATIENCE)
     assert jobs.entered["1"].wait(PATIENCE)
-    assert [len(board) for board in boards] == [1, 1]
+    assert [len(board.entries()) for board in boards] == [1, 1]
     assert Job.objects.filter(state="READY").count() == 2
 
 

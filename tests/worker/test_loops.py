@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -11,55 +12,177 @@ from django.db import OperationalError, connections
 from django_jobs import clock, lifecycle, signals
 from django_jobs.models import Job
 from django_jobs.records import Lease
-from django_jobs.worker.board import Board
+from django_jobs.worker.board import Board, Flag
 from django_jobs.worker.chores import Chores, Duty, duties
 from django_jobs.worker.keeper import Keeper
 from django_jobs.worker.link import Link
 from django_jobs.worker.loop import Loop, pause_after
-from tests.factories import claim_one, queue_job, seconds
+from tests.factories import claim_one, locked, queue_job, seconds
+from tests.worker.conftest import make_board
 
 MINUTE = timedelta(minutes=1)
 
 
+def board_of(*leases: Lease, started: bool = True) -> Board:
+    board = make_board()
+    board.take(leases)
+    for lease in leases:
+        if started:
+            board.start(lease, timeout=None)
+    return board
+
+
+def keeper_of(*boards: Board) -> Keeper:
+    return Keeper(boards=lambda: boards, link=Link("default"))
+
+
 @pytest.mark.django_db(transaction=True)
 class TestKeeper:
-    def test_it_renews_exactly_what_the_board_holds(self, frozen: clock.FrozenClock) -> None:
+    def test_it_renews_exactly_what_the_boards_hold(self, frozen: clock.FrozenClock) -> None:
         queue_job()
         queue_job()
         mine, leaked = claim_one(), claim_one()
-        board = Board()
-        board.take([mine])
-        keeper = Keeper(board=board, link=Link("default"))
         frozen.advance(seconds(30))
-        assert keeper.tick() == 15.0
+        keeper = keeper_of(board_of(mine.lease))
+        keeper.tick()
         keeper.close()
         assert Job.objects.get(pk=mine.id).lease_expires_at == frozen.instant + MINUTE
         assert Job.objects.get(pk=leaked.id).lease_expires_at == frozen.instant + seconds(30)
 
-    def test_it_notes_a_cancelled_job(self) -> None:
+    def test_it_confirms_the_boards_for_a_lease_from_before_the_statement(self, frozen: clock.FrozenClock) -> None:
         queue_job()
-        claim = claim_one()
-        board = Board()
-        board.take([claim])
-        lifecycle.cancel([claim.id])
-        keeper = Keeper(board=board, link=Link("default"))
+        board = board_of(claim_one().lease)
+        frozen.advance(seconds(30))
+        keeper = keeper_of(board)
         keeper.tick()
         keeper.close()
-        assert board.is_cancelled(claim.lease)
+        assert board.confirmed_until == 90.0
+
+    def test_it_renews_each_quarter_of_a_lease(self, frozen: clock.FrozenClock) -> None:
+        queue_job()
+        claim = claim_one()
+        keeper = keeper_of(board_of(claim.lease))
+        renewed = []
+        for _ in range(32):
+            keeper.tick()
+            renewed.append(Job.objects.get(pk=claim.id).lease_expires_at)
+            frozen.advance(seconds(1))
+        keeper.close()
+        assert len(set(renewed)) == 3
+
+    def test_with_jobs_in_hand_it_looks_each_second_whether_one_was_cancelled(self, frozen: clock.FrozenClock) -> None:
+        queue_job()
+        claim = claim_one()
+        board = board_of(claim.lease)
+        keeper = keeper_of(board)
+        assert keeper.tick() == 1.0
+        lifecycle.cancel([claim.id])
+        frozen.advance(seconds(1))
+        keeper.tick()
+        keeper.close()
+        assert [entry.flags for entry in board.entries()] == [Flag.CANCELLED]
+
+    def test_it_flags_what_was_taken_away(self, frozen: clock.FrozenClock) -> None:
+        queue_job()
+        stale = claim_one()
+        frozen.advance(seconds(61))
+        lifecycle.reclaim(connections["default"])
+        claim_one()
+        board = board_of(stale.lease)
+        keeper = keeper_of(board)
+        keeper.tick()
+        keeper.close()
+        assert [entry.flags for entry in board.entries()] == [Flag.LOST]
+
+    @pytest.mark.skipif(connections["default"].vendor == "sqlite", reason="SQLite has no row locks")
+    def test_a_locked_row_is_renewed_as_soon_as_it_is_free_and_starves_no_other(
+        self, frozen: clock.FrozenClock
+    ) -> None:
+        queue_job()
+        queue_job()
+        stuck, free = claim_one(), claim_one()
+        board = board_of(stuck.lease, free.lease)
+        keeper = keeper_of(board)
+        frozen.advance(seconds(30))
+        with locked(stuck.id):
+            assert keeper.tick() == 1.0
+            assert Job.objects.get(pk=free.id).lease_expires_at == frozen.instant + MINUTE
+        frozen.advance(seconds(1))
+        keeper.tick()
+        keeper.close()
+        assert Job.objects.get(pk=stuck.id).lease_expires_at == frozen.instant + MINUTE
+        assert [entry.flags for entry in board.entries()] == [Flag.NONE, Flag.NONE]
+
+    def test_without_an_answer_nothing_is_confirmed(
+        self, frozen: clock.FrozenClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def away(*_: Any) -> None:
+            raise OperationalError("away")
+
+        queue_job()
+        board = board_of(claim_one().lease)
+        monkeypatch.setattr(lifecycle, "renew", away)
+        frozen.advance(seconds(30))
+        keeper = keeper_of(board)
+        with pytest.raises(OperationalError):
+            keeper.tick()
+        assert board.confirmed_until == 60.0
 
     def test_with_empty_hands_it_asks_the_database_nothing(self) -> None:
         link = Link("default")
-        Keeper(board=Board(), link=link).tick()
+        Keeper(boards=lambda: [make_board()], link=link).tick()
         assert link._connection is None
 
 
 class TestBoard:
-    def test_what_is_dropped_is_forgotten(self) -> None:
-        board = Board()
+    def test_both_sides_see_the_same_entries(self) -> None:
+        worker = Board.create(2, lease=60.0)
+        assert worker.fd is not None
+        supervisor = Board.attach(os.dup(worker.fd))
+        lease = Lease(id=2**62, token=2**62 + 1)
+        worker.take([lease])
+        worker.start(lease, timeout=30.0)
+        [entry] = supervisor.entries()
+        assert (entry.lease, entry.is_running) == (lease, True)
+        assert entry.deadline == pytest.approx(entry.started + 30.0)
+        supervisor.flag(lease, Flag.CANCELLED)
+        assert worker.entries()[0].flags == Flag.CANCELLED
+        worker.end(lease)
+        assert not supervisor.entries()[0].is_running
+        worker.drop([lease])
+        assert supervisor.entries() == []
+        supervisor.close()
+        worker.close()
+
+    def test_a_place_is_clean_for_the_next_job(self) -> None:
+        board = make_board(1)
+        first, second = Lease(id=1, token=1), Lease(id=2, token=2)
+        board.take([first])
+        board.start(first, timeout=1.0)
+        board.flag(first, Flag.LOST)
+        board.drop([first])
+        board.take([second])
+        [entry] = board.entries()
+        assert (entry.lease, entry.started, entry.deadline, entry.flags) == (second, 0.0, 0.0, Flag.NONE)
+
+    def test_room_says_how_many_more_fit(self) -> None:
+        board = make_board(2)
+        lease = Lease(id=1, token=1)
+        assert board.room == 2
+        board.take([lease])
+        assert board.room == 1
+        board.drop([lease, lease])
+        assert board.room == 2
+
+    def test_a_flag_for_a_claim_of_another_token_is_lost(self) -> None:
+        board = board_of(Lease(id=1, token=1))
+        board.flag(Lease(id=1, token=2), Flag.LOST)
+        assert board.entries()[0].flags == Flag.NONE
+
+    def test_what_is_dropped_twice_or_never_was_there_does_not_matter(self) -> None:
+        board = make_board()
         board.drop([Lease(id=1, token=2)])
-        assert board.leases() == []
-        assert len(board) == 0
-        assert not board.holds_alone()
+        assert board.entries() == []
 
 
 @pytest.mark.django_db(transaction=True)

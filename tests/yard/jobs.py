@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -12,6 +16,7 @@ from pathlib import Path
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth import get_user_model
+from django.db import connection
 
 from django_jobs import Snooze, job
 
@@ -92,7 +97,109 @@ def append_and_linger(path: str, text: str, seconds: float) -> None:
 
 @job
 def interrupt_own_process(path: str) -> None:
-    """Send the worker its stop signal from within a job, then finish."""
-    os.kill(os.getpid(), signal.SIGTERM)
+    """Send the whole command its stop signal from within a job, then finish."""
+    is_supervised = "worker" in str(sys.modules["__main__"].__file__)
+    os.kill(os.getppid() if is_supervised else os.getpid(), signal.SIGTERM)
+    time.sleep(0.5)
     with Path(path).open("a") as file:
         file.write("finished\n")
+
+
+# -- bodies that are hard to stop
+
+
+@job(max_attempts=2, timeout=1)
+def spin(path: str) -> None:
+    """Run Python code for ever."""
+    append_line(path, "begin")
+    try:
+        while True:
+            time.sleep(0.01)
+    finally:
+        append_line(path, "end")
+
+
+@job(max_attempts=2, timeout=1)
+def swallow(path: str) -> None:
+    """Swallow everything that is raised, and go on."""
+    append_line(path, "begin")
+    while True:
+        with contextlib.suppress(BaseException):
+            while True:
+                time.sleep(0.01)
+
+
+@job(max_attempts=2, timeout=1)
+def swallow_once(path: str) -> str:
+    """Swallow the interruption and return as if nothing had been."""
+    append_line(path, "begin")
+    with contextlib.suppress(BaseException):
+        while True:
+            time.sleep(0.01)
+    return "done"
+
+
+@job(max_attempts=2, timeout=1)
+def sleep_in_c(path: str, seconds: float) -> None:
+    """Sleep in one call, which no exception reaches."""
+    append_line(path, "begin")
+    time.sleep(seconds)
+    append_line(path, "end")
+
+
+@job(max_attempts=2, timeout=1)
+def sleep_in_database(path: str) -> None:
+    append_line(path, "begin")
+    with connection.cursor() as cursor:
+        cursor.execute("select pg_sleep(60)")
+
+
+@job(max_attempts=2, timeout=1)
+def run_subprocess(path: str, seconds: float) -> None:
+    """Start a process that outlives the body unless somebody ends it."""
+    process = subprocess.Popen(["sleep", str(seconds)])
+    append_line(path, f"child {process.pid}")
+    process.wait()
+
+
+@job(max_attempts=2, timeout=1)
+async def spin_async(path: str) -> None:
+    append_line(path, "begin")
+    try:
+        await asyncio.sleep(600)
+    finally:
+        append_line(path, "end")
+
+
+@job(max_attempts=3)
+def exit_process(path: str, code: int) -> None:
+    append_line(path, "begin")
+    os._exit(code)
+
+
+@job(max_attempts=5)
+def kill_process(path: str, number: int) -> None:
+    append_line(path, "begin")
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+
+@job(restart=False)
+def never_again(path: str, number: int) -> None:
+    append_line(path, "begin")
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+
+@job(timeout=None)
+def hold_interpreter(path: str, seconds: float) -> None:
+    """Hold the interpreter's lock in one C call for about that long."""
+    append_line(path, "begin")
+    until = time.monotonic() + seconds
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+    append_line(path, f"end {time.monotonic() >= until}")
+
+
+def append_line(path: str, text: str) -> None:
+    with Path(path).open("a") as file:
+        file.write(f"{text}\n")

@@ -19,6 +19,7 @@ from django_jobs.conf import settings
 from django_jobs.durations import parse
 from django_jobs.worker.plan import Plan, default_concurrency, new_identity, parse_queues
 from django_jobs.worker.process import Process
+from django_jobs.worker.supervisor import Supervisor
 
 CONFIGURATION = 1
 """Exit code: it can't work like this."""
@@ -42,7 +43,8 @@ class Command(BaseCommand):
         )  # fmt: skip
         parser.add_argument(
             "--processes", default=None, metavar="N",
-            help="worker processes; this release runs all in one process (0), without hard kills and crash isolation",
+            help="worker processes (default 1, auto: one a core); 0 works within this process, without hard kills and "
+            "crash isolation",
         )  # fmt: skip
         parser.add_argument("--name", default=None, help="what to call this worker (default host:pid)")
         parser.add_argument("--drain", "--once", action="store_true", help="run until nothing is due, then exit")
@@ -50,7 +52,10 @@ class Command(BaseCommand):
             "--grace", default=None, metavar="S", help="time for running jobs when stopping (default 15 s)"
         )
         parser.add_argument(
-            "--poll-interval", default=None, metavar="S", help="how often to look for jobs (default 1 s)"
+            "--poll-interval",
+            default=None,
+            metavar="S",
+            help="how often to look for jobs that nobody told of (default 1 s, 5 s while the database is heard)",
         )
 
     def handle(self, **options: Any) -> None:
@@ -58,40 +63,45 @@ class Command(BaseCommand):
         verbosity = options["verbosity"]
         if verbosity:
             logs.show_on_stderr(logging.DEBUG if verbosity > 1 else logging.INFO)
-        plan = self._plan(options)
+        plan, processes = self._plan(options)
         self._refuse_what_cannot_work(plan)
-        process = Process(plan)
-        before = {number: signal.signal(number, lambda *_: process.ask_to_stop()) for number in _stop_signals()}
-        try:
-            code = process.run()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        code = self._supervise(plan, processes, verbosity) if processes else self._work_here(plan)
         if code:
             self._exit(code)
 
-    def _plan(self, options: dict[str, Any]) -> Plan:
+    def _supervise(self, plan: Plan, processes: int, verbosity: int) -> int:
+        level = (logging.DEBUG if verbosity > 1 else logging.INFO) if verbosity else None
+        return Supervisor(plan, processes=processes, log_level=level).run()
+
+    def _work_here(self, plan: Plan) -> int:
+        process = Process(plan)
+        before = {number: signal.signal(number, lambda *_: process.ask_to_stop()) for number in _stop_signals()}
+        try:
+            return process.run()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _plan(self, options: dict[str, Any]) -> tuple[Plan, int]:
         try:
             said = {**settings().worker, **{name: value for name, value in options.items() if value is not None}}
             concurrency = int(said.get("concurrency", default_concurrency()))
             if concurrency < 1:
                 message = f"--concurrency {concurrency}: give 1 or more"
                 raise ValueError(message)
-            if str(said.get("processes", "0")) not in {"0", "1"}:
-                message = (
-                    f"--processes {said['processes']}: this release runs all in one process; give 0 or leave it out"
-                )
-                raise ValueError(message)
+            processes = _processes(str(said.get("processes", default_processes())), concurrency)
             grace = parse(said["grace"], what="--grace") if "grace" in said else settings().grace
-            return Plan(
+            plan = Plan(
                 alias=settings().database,
+                name=said.get("name"),
                 identity=new_identity(said.get("name")),
                 queues=parse_queues(said.get("queues", "")),
                 concurrency=concurrency,
-                poll=parse(said.get("poll_interval", 1), what="--poll-interval").total_seconds(),
+                poll=_poll_interval(said.get("poll_interval")),
                 grace=grace.total_seconds(),
                 drain=options["drain"],
             )
+            return plan, processes  # noqa: TRY300 - one try for all that may be said wrongly
         except (ValueError, TypeError, ImproperlyConfigured) as error:
             raise CommandError(str(error), returncode=CONFIGURATION) from error
 
@@ -124,3 +134,22 @@ class Command(BaseCommand):
 
 def _stop_signals() -> tuple[signal.Signals, ...]:
     return (signal.SIGINT, signal.SIGTERM)
+
+
+def default_processes() -> int:
+    """Give one worker process; none on Windows, which can't hand descriptors over."""
+    return 0 if sys.platform == "win32" else 1
+
+
+def _processes(said: str, concurrency: int) -> int:
+    """Read the number of worker processes: no more than there are slots. Raises ValueError with the remedy."""
+    if said == "auto":
+        return min(os.cpu_count() or 1, concurrency)
+    if not said.isdigit():
+        message = f"--processes {said}: give a whole number of 0 or more, or auto"
+        raise ValueError(message)
+    return min(int(said), concurrency)
+
+
+def _poll_interval(said: Any) -> float | None:
+    return None if said is None else parse(said, what="--poll-interval").total_seconds()

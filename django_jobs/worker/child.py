@@ -1,0 +1,87 @@
+"""Drive: a worker process as its supervisor sees it: how it is started, spoken to, and ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from django_jobs import clock
+from django_jobs.records import Lease
+from django_jobs.worker.board import Board
+from django_jobs.worker.plan import Plan, new_identity
+
+
+@dataclass(slots=True, kw_only=True)
+class Child:
+    """One life of a worker process. It leads a process group of its own, so that what its jobs start ends with it."""
+
+    place: int
+    identity: str
+    pid: int
+    board: Board
+    control: int
+    started_at: float
+    timed_out: set[Lease] = field(default_factory=set)
+    is_killed: bool = False
+    is_leaving: bool = False
+
+    @classmethod
+    def spawn(cls, plan: Plan, *, place: int, lease: float, log_level: int | None) -> Child:
+        """Start a worker by exec, never by fork: it shares no socket, pool or lock with anybody."""
+        board = Board.create(plan.board_capacity, lease=lease)
+        assert board.fd is not None
+        reader, writer = os.pipe()
+        try:
+            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [sys.executable, *_interpreter_flags(), "-m", "django_jobs.worker", str(reader), str(board.fd)],
+                pass_fds=(reader, board.fd),
+                process_group=0,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        finally:
+            os.close(reader)
+        # The supervisor reaps all children itself; this keeps Popen from minding.
+        process.returncode = 0
+        plan = replace(plan, identity=new_identity(plan.name, pid=process.pid))
+        child = cls(
+            place=place,
+            identity=plan.identity,
+            pid=process.pid,
+            board=board,
+            control=writer,
+            started_at=clock.monotonic(),
+        )
+        child.say(json.dumps(_options(plan) | {"log_level": log_level}))
+        return child
+
+    def say(self, line: str) -> None:
+        """Write a line into the pipe; a worker that is gone doesn't hear it."""
+        with suppress(BrokenPipeError, BlockingIOError):
+            os.write(self.control, f"{line}\n".encode())
+
+    def kill(self) -> None:
+        """End the process and everything its jobs started, at once."""
+        self.is_killed = True
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Give back what is left of it, when it is dead and buried."""
+        os.close(self.control)
+        self.board.close()
+
+
+def _options(plan: Plan) -> dict[str, Any]:
+    return asdict(plan)
+
+
+def _interpreter_flags() -> list[str]:
+    """Start workers with the flags that this interpreter was started with."""
+    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001

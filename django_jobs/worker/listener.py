@@ -1,0 +1,102 @@
+"""Drive: hear the database and wake the crews. A hint: where it hears nothing, the poll finds the rows.
+
+That it hears is proven by a round trip from another connection, at the start and every half minute; behind a pooler
+that gives each transaction another session it isn't, and there is one warning, and polling.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from django_jobs import clock, lifecycle, signals
+from django_jobs.worker.link import Link
+
+PROOF_INTERVAL = 30.0
+PROOF_BOUND = 5.0
+"""Seconds that a proof may take."""
+
+PROOF = "proof:"
+
+
+class Listener:
+    """Keeps one connection listening. `wake` is called for news, `tell` with whether hearing is proven."""
+
+    def __init__(
+        self,
+        *,
+        link: Link,
+        speaker: Link,
+        queues: frozenset[str] | None,
+        wake: Callable[[], None],
+        tell: Callable[[bool], None],
+    ) -> None:
+        self._link = link
+        self._speaker = speaker
+        self._queues = queues
+        self._wake = wake
+        self._tell = tell
+        self._mark: Any = None
+        self._is_listening = False
+        self._is_proven = False
+        self._has_warned = False
+        self._expected = ""
+        self._prove_at = 0.0
+        self._doubt_at = 0.0
+
+    def tick(self) -> float:
+        """Hear for up to a second. After a break everything may have been missed, so that wakes, too."""
+        try:
+            with self._link.connected() as connection:
+                if not self._is_listening:
+                    self._mark = lifecycle.listen(connection)
+                    self._is_listening = True
+                    self._prove_at = 0.0
+                    self._wake()
+                if lifecycle.needs_proof(connection):
+                    self._prove()
+                else:
+                    self._set_proven(is_proven=True)
+                heard, self._mark = lifecycle.hear(connection, self._mark, timeout=1.0)
+        except BaseException:
+            self._is_listening = False
+            self._set_proven(is_proven=False)
+            raise
+        self._take_in(heard)
+        return 0.0
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._link.close()
+        self._speaker.close()
+
+    def _prove(self) -> None:
+        now = clock.monotonic()
+        if self._expected and now >= self._doubt_at:
+            self._expected = ""
+            self._set_proven(is_proven=False)
+            if not self._has_warned:
+                self._has_warned = True
+                message = "LISTEN doesn't hear through this connection (a pooler?): polling instead"
+                signals.odd.send_robust(None, message=message, exception=None, level=logging.WARNING)
+        if now >= self._prove_at:
+            self._prove_at = now + PROOF_INTERVAL
+            self._doubt_at = now + PROOF_BOUND
+            self._expected = f"{PROOF}{secrets.token_hex(8)}"
+            with self._speaker.connected() as connection:
+                lifecycle.notify(connection, [self._expected])
+
+    def _take_in(self, heard: set[str]) -> None:
+        if self._expected in heard:
+            self._expected = ""
+            self._set_proven(is_proven=True)
+        news = {word for word in heard if not word.startswith(PROOF)}
+        if news and (self._queues is None or "" in news or not self._queues.isdisjoint(news)):
+            self._wake()
+
+    def _set_proven(self, *, is_proven: bool) -> None:
+        if is_proven != self._is_proven:
+            self._is_proven = is_proven
+            self._tell(is_proven)

@@ -1,0 +1,264 @@
+"""Drive: the parent of worker processes: starts, watches, replaces and stops them. No user code runs in it.
+
+One thread turns `tick`; beside it turn the loops that need the database: keeper, chores, undertaker, listener.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import select
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event
+
+from django_jobs import clock, signals
+from django_jobs.conf import settings
+from django_jobs.worker.board import Board
+from django_jobs.worker.child import Child
+from django_jobs.worker.chores import Chores, duties
+from django_jobs.worker.keeper import Keeper
+from django_jobs.worker.link import Link
+from django_jobs.worker.listener import Listener
+from django_jobs.worker.loop import Loop
+from django_jobs.worker.plan import Plan
+from django_jobs.worker.process import ALL_WRITTEN, NOT_ALL_WRITTEN
+from django_jobs.worker.undertaker import Death, Undertaker, describe
+
+CANNOT_WORK = 1
+"""Exit code: its workers can't live."""
+
+LOOK_INTERVAL = 0.2
+"""Seconds between two looks at the boards."""
+
+QUICK_DEATH = 5.0
+"""A worker that dies sooner than this many seconds after its start, without a claim, died at once."""
+
+MOST_QUICK_DEATHS = 5
+LONGEST_PAUSE = 30.0
+
+LAST_WORD = 1.5
+"""Seconds between the word to stop now and the kill."""
+
+WRITE_BOUND = 5.0
+"""Seconds that the last ends may take to be written."""
+
+
+class Supervisor:
+    """Keeps `processes` workers alive until it is told to stop."""
+
+    def __init__(self, plan: Plan, *, processes: int, log_level: int | None = None) -> None:
+        self._plan = plan
+        self._plans = plan.dealt(processes)
+        self._log_level = log_level
+        self._lease = settings().lease.total_seconds()
+        self._timeout_grace = settings().timeout_grace.total_seconds()
+        self._children: dict[int, Child] = {}
+        # When a vacant place is to be filled, by its number.
+        self._vacant: dict[int, float] = dict.fromkeys(range(processes), 0.0)
+        self._quick_deaths = 0
+        self._signals: list[int] = []
+        self._stop_at: float | None = None
+        self._kill_at: float | None = None
+        self._code = ALL_WRITTEN
+        self._undertaker = Undertaker(link=Link(plan.alias))
+        self._is_hearing = False
+        listener = Listener(
+            link=Link(plan.alias),
+            speaker=Link(plan.alias),
+            queues=plan.queue_names,
+            wake=lambda: self._tell_all("wake"),
+            tell=self._hear_of,
+        )
+        keeper = Keeper(boards=self._boards, link=Link(plan.alias))
+        chores = Chores(link=Link(plan.alias), duties=duties())
+        self._burial = Loop("undertaker", self._undertaker.tick, on_end=self._undertaker.close)
+        self._loops = [
+            Loop("keeper", keeper.tick, on_end=keeper.close),
+            Loop("chores", chores.tick, on_end=chores.close),
+            Loop("listener", listener.tick, on_end=listener.close),
+            self._burial,
+        ]
+
+    # -- the main thread
+
+    def run(self) -> int:
+        """Work until told to stop, and give the exit code."""
+        _become_subreaper()
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        before = signal.set_wakeup_fd(writer)
+        handlers = {number: signal.signal(number, self._hear) for number in _HEARD}
+        for loop in self._loops:
+            loop.start()
+        try:
+            while (delay := self.tick()) is not None:
+                ready, _, _ = select.select([reader], [], [], delay)
+                if ready:
+                    os.read(reader, 4096)
+            return self._finish()
+        finally:
+            signal.set_wakeup_fd(before)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            os.close(reader)
+            os.close(writer)
+
+    def tick(self) -> float | None:
+        """Do what is to be done now, and give the seconds until the next look; None when it is over."""
+        while self._signals:
+            self._obey(self._signals.pop(0))
+        self._reap()
+        now = clock.monotonic()
+        self._enforce(now)
+        self._urge(now)
+        if self._is_stopping or self._code:
+            if not self._children:
+                return None
+        else:
+            self._spawn(now)
+            if not self._children and not self._vacant:
+                return None
+        return LOOK_INTERVAL
+
+    def ask_to_stop(self) -> None:
+        """Have workers finish what runs; asked twice, have them stop now."""
+        now = clock.monotonic()
+        if self._stop_at is None:
+            self._stop_at = now + self._plan.grace
+            self._tell_all("stop")
+        else:
+            self._stop_at = now
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._stop_at is not None
+
+    def _boards(self) -> list[Board]:
+        return [child.board for child in list(self._children.values())]
+
+    # -- signals
+
+    def _hear(self, number: int, _frame: object) -> None:
+        self._signals.append(number)
+
+    def _obey(self, number: int) -> None:
+        if number in (signal.SIGTERM, signal.SIGINT):
+            self.ask_to_stop()
+        elif number == signal.SIGTTIN:
+            self._tell_all("stacks")
+
+    def _tell_all(self, word: str) -> None:
+        for child in list(self._children.values()):
+            child.say(word)
+
+    def _hear_of(self, is_hearing: bool) -> None:  # noqa: FBT001 - the listener's word
+        self._is_hearing = is_hearing
+        self._tell_all("hearing" if is_hearing else "deaf")
+
+    # -- birth and death
+
+    def _spawn(self, now: float) -> None:
+        for place in [place for place, moment in self._vacant.items() if moment <= now]:
+            del self._vacant[place]
+            child = Child.spawn(self._plans[place], place=place, lease=self._lease, log_level=self._log_level)
+            self._children[child.pid] = child
+            if self._is_hearing:
+                child.say("hearing")
+
+    def _reap(self) -> None:
+        """Take note of every child process that has ended; some are orphans of jobs, which came to us."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if (child := self._children.pop(pid, None)) is not None:
+                self._mourn(child, os.waitstatus_to_exitcode(status))
+
+    def _mourn(self, child: Child, status: int) -> None:
+        # A process that ended itself, as told or since it couldn't confirm its leases, isn't to blame on a job.
+        is_unconfirmed = clock.monotonic() >= child.board.confirmed_until - self._lease / 8
+        child.is_killed |= is_unconfirmed or status == NOT_ALL_WRITTEN
+        # What its jobs started and left behind ends with it.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        self._undertaker.receive(Death(child=child, status=status))
+        self._burial.poke()
+        is_planned = status == ALL_WRITTEN
+        if not is_planned:
+            message = f"worker {child.identity} died: {describe(status)}"
+            signals.odd.send_robust(None, message=message, exception=None, level=logging.ERROR)
+        if self._is_stopping or (is_planned and self._plan.drain):
+            return
+        self._vacant[child.place] = clock.monotonic() + self._pause_after(child, is_planned=is_planned)
+
+    def _pause_after(self, child: Child, *, is_planned: bool) -> float:
+        lived = clock.monotonic() - child.started_at
+        if is_planned or child.is_killed or child.board.claimed_at or lived > QUICK_DEATH:
+            self._quick_deaths = 0
+            return 0.0
+        self._quick_deaths += 1
+        if self._quick_deaths >= MOST_QUICK_DEATHS:
+            message = f"{self._quick_deaths} workers in a row died at once, so this can't work"
+            signals.odd.send_robust(None, message=message, exception=None, level=logging.ERROR)
+            self._code = CANNOT_WORK
+            self._stop_at = clock.monotonic()
+        return min(0.1 * 2.0**self._quick_deaths, LONGEST_PAUSE)
+
+    # -- what can't be left to the workers themselves
+
+    def _enforce(self, now: float) -> None:
+        """Kill a worker whose body doesn't stop after its deadline, or that holds leases which can't be confirmed."""
+        for child in self._children.values():
+            running = [entry for entry in child.board.entries() if entry.is_running]
+            overdue = [e.lease for e in running if e.deadline and now >= e.deadline + self._timeout_grace]
+            if overdue and not child.is_killed:
+                child.timed_out.update(overdue)
+                child.kill()
+            elif running and now >= child.board.confirmed_until - self._lease / 8:
+                child.kill()
+
+    def _urge(self, now: float) -> None:
+        """Once the grace is over, have workers stop at once, and kill those that don't."""
+        if self._stop_at is None or now < self._stop_at:
+            return
+        if self._kill_at is None:
+            self._kill_at = now + LAST_WORD
+            self._tell_all("now")
+        elif now >= self._kill_at:
+            for child in self._children.values():
+                if not child.is_killed:
+                    child.kill()
+
+    def _finish(self) -> int:
+        """Write what is still to be written, within a bound, and end the loops."""
+        give_up = clock.monotonic() + WRITE_BOUND
+        self._burial.stop()
+        self._burial.join(WRITE_BOUND)
+        # Once more with our own hands: the last workers may have died after its last round.
+        last = Loop("undertaker", self._undertaker.tick)
+        while not self._undertaker.is_idle and clock.monotonic() < give_up:
+            delay = last.turn()
+            if not self._undertaker.is_idle:
+                Event().wait(delay)
+        for loop in self._loops:
+            loop.stop()
+        for loop in self._loops:
+            loop.join(max(0.0, give_up - clock.monotonic()))
+        self._undertaker.close()
+        return self._code if self._undertaker.is_idle else NOT_ALL_WRITTEN
+
+
+_HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGTTIN, signal.SIGCHLD)
+
+
+def _become_subreaper() -> None:
+    """Have orphans of jobs come to us, on Linux, so that they are reaped."""
+    with suppress(OSError, AttributeError):
+        libc: Callable[..., int] = ctypes.CDLL(None).prctl
+        libc(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
