@@ -27,6 +27,8 @@ class Link:
         """Give the connection; after an error that means it is gone, the next use opens another."""
         if self._connection is None:
             self._connection = self._opened()
+        # Kept by Django under DEBUG, and nobody reads what this connection did.
+        self._connection.queries_log.clear()
         try:
             yield self._connection
         except (OperationalError, InterfaceError):
