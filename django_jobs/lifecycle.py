@@ -89,7 +89,7 @@ def _announce(connection: BaseDatabaseWrapper, jobs: list[tuple[int, NewJob]]) -
     _wake(connection, {job.queue for _, job in jobs})
     if signals.job_enqueued.has_listeners():
         for job_id, job in jobs:
-            signals.job_enqueued.send_robust(job.name, job_id=job_id, name=job.name, queue=job.queue)
+            signals.tell(signals.job_enqueued, job.name, job_id=job_id, name=job.name, queue=job.queue)
 
 
 _notified: dict[tuple[str, str], float] = {}
@@ -122,7 +122,7 @@ def claim(connection: BaseDatabaseWrapper, request: ClaimRequest, *, token: int 
     """
     claimed = store_for(connection.alias).claim(connection, request, new_token() if token is None else token)
     if claimed.expired:
-        signals.jobs_expired.send_robust(None, ids=claimed.expired)
+        signals.tell(signals.jobs_expired, None, ids=claimed.expired)
     return claimed
 
 
@@ -220,7 +220,7 @@ def _read_back(connection: BaseDatabaseWrapper, missed: list[tuple[Claim, Outcom
         ):
             _tell(claim, outcome, change)
         else:
-            signals.job_lost.send_robust(claim.name, claim=claim, outcome=outcome)
+            signals.tell(signals.job_lost, claim.name, claim=claim, outcome=outcome)
             if mine:
                 store.let_go(connection, [claim.lease])
     return again
@@ -232,7 +232,7 @@ def release(connection: BaseDatabaseWrapper, claims: Sequence[Claim]) -> list[Ru
 
 
 def _tell(claim: Claim, outcome: Outcome, change: Change) -> None:
-    signals.job_finished.send_robust(claim.name, claim=claim, outcome=outcome, change=change)
+    signals.tell(signals.job_finished, claim.name, claim=claim, outcome=outcome, change=change)
 
 
 def bury(
@@ -266,7 +266,8 @@ def bury(
     written, _ = _each(connection, store.settle, changes)
     let_go = store.let_go(connection, [row.lease for row in mine.values() if row.state is State.CANCELLED])
     if mine:
-        signals.jobs_reclaimed.send_robust(
+        signals.tell(
+            signals.jobs_reclaimed,
             None,
             changes=[change for change in changes if change.lease in written],
             let_go=sorted(lease.id for lease in let_go),
@@ -296,7 +297,8 @@ def reclaim(connection: BaseDatabaseWrapper, *, limit: int = CHUNK) -> int:
     changes = [_reclaimed(row, shared=held_by[row.worker] > 1) for row in running]
     written, _ = _each(connection, store.reclaim, changes)
     let_go = store.let_go_lapsed(connection, [row.lease for row in rows if row.state is State.CANCELLED])
-    signals.jobs_reclaimed.send_robust(
+    signals.tell(
+        signals.jobs_reclaimed,
         None,
         changes=[change for change in changes if change.lease in written],
         let_go=sorted(lease.id for lease in let_go),
@@ -314,7 +316,7 @@ def expire(connection: BaseDatabaseWrapper, *, limit: int = CHUNK) -> int:
     """Cancel waiting jobs past their `expires_at`, and say how many."""
     expired = store_for(connection.alias).expire(connection, limit=limit)
     if expired:
-        signals.jobs_expired.send_robust(None, ids=tuple(sorted(expired)))
+        signals.tell(signals.jobs_expired, None, ids=tuple(sorted(expired)))
     return len(expired)
 
 
@@ -330,7 +332,7 @@ def prune(connection: BaseDatabaseWrapper | None = None, *, using: str | None = 
     except IntegrityError:
         count += _prune_one_by_one(connection, limit=limit)
     if count:
-        signals.jobs_pruned.send_robust(None, count=count)
+        signals.tell(signals.jobs_pruned, None, count=count)
     return count
 
 
@@ -348,7 +350,7 @@ def _prune_one_by_one(connection: BaseDatabaseWrapper, *, limit: int) -> int:
                 count += _pruned(connection, limit=1, only=job_id)
             except IntegrityError as error:
                 message = f"job {job_id} can't be pruned, since something refers to it: {error}"
-                signals.odd.send_robust(None, message=message, exception=error, level=logging.ERROR)
+                signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
         after = ids[-1]
     return count
 
@@ -399,7 +401,7 @@ def delete(ids: Iterable[int], *, using: str | None = None) -> list[int]:
     )
     if skipped := sorted(set(wanted) - set(gone)):
         message = f"{len(skipped)} jobs were not deleted since they are held or gone: {_few(skipped)}"
-        signals.odd.send_robust(None, message=message, exception=None, level=logging.WARNING)
+        signals.tell(signals.odd, None, message=message, exception=None, level=logging.WARNING)
     return gone
 
 
@@ -465,7 +467,7 @@ def _each(
             # Somebody's row refers to the job: it did succeed, so it stays instead of going.
             return _each(connection, write, [replace(changes[0], gone=False)])
         message = f"the end of job {changes[0].lease.id} can't be written and its row stays as it is: {error}"
-        signals.odd.send_robust(None, message=message, exception=error, level=logging.ERROR)
+        signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
         return set(), {changes[0].lease}
 
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from django.dispatch import Signal
 
 job_enqueued = Signal()
@@ -37,3 +39,9 @@ worker_stopped = Signal()
 
 odd = Signal()
 """Private: something that deserves a line in the log. Arguments: `message`, `exception` (or None), `level`."""
+
+
+def tell(signal: Signal, sender: object, **arguments: object) -> None:
+    """Send a signal, and let nothing through that a receiver raises, nor what a log handler raises about that."""
+    with suppress(Exception):
+        signal.send_robust(sender, **arguments)

@@ -71,7 +71,7 @@ def _prepared(claim: Claim) -> Call | Outcome:
     try:
         call = call_of(claim, performer)
         context.enter(call.attempt)
-        signals.job_started.send_robust(claim.name, claim=claim)
+        signals.tell(signals.job_started, claim.name, claim=claim)
     except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt are the job's failure too
         return _raised(claim, performer, error)
     return call

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def tell_odd(message: str, error: BaseException | None = None, *, level: int = logging.ERROR) -> None:
     """Have something logged that nobody expects."""
-    signals.odd.send_robust(None, message=message, exception=error, level=level)
+    signals.tell(signals.odd, None, message=message, exception=error, level=level)
 
 
 # -- language and time zone

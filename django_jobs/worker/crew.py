@@ -286,7 +286,7 @@ class Crew:
         except Exception as error:  # noqa: BLE001 - a bad turn must not end the crew
             self._failures += 1
             message = f"crew: a turn failed ({self._failures} in a row): {error!r}"
-            signals.odd.send_robust(None, message=message, exception=error, level=logging.ERROR)
+            signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
             delay = pause_after(self._failures)
             self._not_before = clock.monotonic() + delay
             return delay

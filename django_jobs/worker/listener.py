@@ -80,7 +80,7 @@ class Listener:
             if not self._has_warned:
                 self._has_warned = True
                 message = "LISTEN doesn't hear through this connection (a pooler?): polling instead"
-                signals.odd.send_robust(None, message=message, exception=None, level=logging.WARNING)
+                signals.tell(signals.odd, None, message=message, exception=None, level=logging.WARNING)
         if now >= self._prove_at:
             self._prove_at = now + PROOF_INTERVAL
             self._doubt_at = now + PROOF_BOUND

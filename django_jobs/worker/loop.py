@@ -58,7 +58,7 @@ class Loop:
         except Exception as error:  # noqa: BLE001 - a bad round must not end the loop
             self.failures += 1
             message = f"{self.name}: a round failed ({self.failures} in a row): {error!r}"
-            signals.odd.send_robust(None, message=message, exception=error, level=logging.ERROR)
+            signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
             return pause_after(self.failures)
         self.failures = 0
         return delay

@@ -91,8 +91,8 @@ class Process:
     def run(self) -> int:
         """Work until asked to stop, or until nothing is due where the plan says drain, and give the exit code."""
         plan = self._plan
-        signals.worker_started.send_robust(
-            None, identity=plan.identity, queues=plan.queues, concurrency=plan.concurrency
+        signals.tell(
+            signals.worker_started, None, identity=plan.identity, queues=plan.queues, concurrency=plan.concurrency
         )
         for loop in self._loops:
             loop.start()
@@ -105,7 +105,7 @@ class Process:
             case _Word.NOW:
                 is_over = self._end_at_once()
         self._end_loops(join=1.0 if is_over else 0.1)
-        signals.worker_stopped.send_robust(None, identity=plan.identity, written=is_over)
+        signals.tell(signals.worker_stopped, None, identity=plan.identity, written=is_over)
         return ALL_WRITTEN if is_over else NOT_ALL_WRITTEN
 
     def _finish(self) -> bool:
@@ -113,7 +113,7 @@ class Process:
         self._crew.close()
         if running := self._crew.running:
             message = f"finishing {running} running jobs, up to {self._plan.grace:g} s; asked again, stopping now"
-            signals.odd.send_robust(None, message=message, exception=None, level=logging.INFO)
+            signals.tell(signals.odd, None, message=message, exception=None, level=logging.INFO)
         give_up = clock.monotonic() + self._plan.grace
         while (left := give_up - clock.monotonic()) > 0:
             try:

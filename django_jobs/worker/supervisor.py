@@ -192,7 +192,7 @@ class Supervisor:
         is_planned = status == ALL_WRITTEN
         if not is_planned:
             message = f"worker {child.identity} died: {describe(status)}"
-            signals.odd.send_robust(None, message=message, exception=None, level=logging.ERROR)
+            signals.tell(signals.odd, None, message=message, exception=None, level=logging.ERROR)
         if self._is_stopping or (is_planned and self._plan.drain):
             return
         self._vacant[child.place] = clock.monotonic() + self._pause_after(child, is_planned=is_planned)
@@ -205,7 +205,7 @@ class Supervisor:
         self._quick_deaths += 1
         if self._quick_deaths >= MOST_QUICK_DEATHS:
             message = f"{self._quick_deaths} workers in a row died at once, so this can't work"
-            signals.odd.send_robust(None, message=message, exception=None, level=logging.ERROR)
+            signals.tell(signals.odd, None, message=message, exception=None, level=logging.ERROR)
             self._code = CANNOT_WORK
             self._stop_at = clock.monotonic()
         return min(0.1 * 2.0**self._quick_deaths, LONGEST_PAUSE)
