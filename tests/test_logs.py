@@ -196,7 +196,7 @@ def test_what_was_reclaimed_is_told_by_its_ids(records: Records, frozen: FrozenC
     ]
     told, failed = records.list
     assert told.getMessage() == (
-        f"reclaimed 2 jobs whose lease was over (#{ids[0]}, #{ids[1]}); let go of 1 cancelled ones"
+        f"reclaimed 2 jobs (#{ids[0]}, #{ids[1]}), let go of 1 cancelled ones: their lease or deadline was over"
     )
     assert failed.job_id == ids[1]
     assert failed.getMessage().startswith(f"✖ #{ids[1]} failed for good: the lease of worker gone-1 ran out")
