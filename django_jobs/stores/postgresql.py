@@ -67,7 +67,8 @@ class PostgreSQLStore(Store):
     def hear(self, connection: BaseDatabaseWrapper, mark: None, *, timeout: float) -> tuple[set[str], None]:
         """Read notifications as they come; whatever came with the first is read with it."""
         raw = connection.connection
-        return {heard.payload for heard in raw.notifies(timeout=timeout, stop_after=1)}, None
+        with connection.wrap_database_errors:
+            return {heard.payload for heard in raw.notifies(timeout=timeout, stop_after=1)}, None
 
     def clock_values(self, frozen: datetime | None) -> dict[str, Any]:
         """Nothing: the server knows the time, unless it is frozen."""

@@ -314,12 +314,17 @@ class Crew:
             self._loop.run(claim, self._begin, self._end)
             return
         self._begin(claim, seat)
-        seat.enter(claim.lease)
+        outcome: Outcome = Released(started=True)
         try:
-            outcome = runner.run(claim)
-        except BaseException as error:  # noqa: BLE001 - runner lets nothing through; were it to, the slot must live on
-            outcome = runner.broken(claim, error)
-        interruption = seat.leave()
+            try:
+                seat.enter(claim.lease)
+                outcome = runner.run(claim)
+            except BaseException as error:  # noqa: BLE001 - runner lets nothing through; were it to, the slot must live on
+                outcome = runner.broken(claim, error)
+            interruption = seat.leave()
+        except Interruption:
+            # It struck on the way out of the body. It is sent once, so nothing strikes any more.
+            interruption = seat.leave()
         if interruption is not None:
             # It may have struck anywhere, also within a driver.
             runner.close_connections(claim)

@@ -53,7 +53,7 @@ class Listener:
                 if not self._is_listening:
                     self._mark = lifecycle.listen(connection)
                     self._is_listening = True
-                    self._prove_at = 0.0
+                    self._expected, self._prove_at = "", 0.0
                     self._wake()
                 if lifecycle.needs_proof(connection):
                     self._prove()

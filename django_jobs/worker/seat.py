@@ -34,7 +34,11 @@ class Seat(Protocol):
 
 
 class ThreadSeat:
-    """A thread that runs one body after the other. Made, entered and left by that thread; interrupted by any other."""
+    """A thread that runs one body after the other. Made, entered and left by that thread; interrupted by any other.
+
+    An interruption may strike anywhere from within `enter` until `leave` has begun, so the caller guards both, and
+    leaves again where it struck on the way.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -68,7 +72,8 @@ class ThreadSeat:
                 return False
             self._sent = kind
             _send(self._thread, kind)
-        self._cancel_queries()
+            # Within the lock: the body can't have left, so that no query of the next job is hit.
+            self._cancel_queries()
         return True
 
     def _cancel_queries(self) -> None:

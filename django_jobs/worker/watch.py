@@ -51,8 +51,9 @@ class Watch:
                 self._seats.interrupt(entry.lease, kind)
         if not running:
             return IDLE_LOOK_AWAY if self.may_claim else LONGEST_LOOK_AWAY
-        nearest = min((entry.deadline for entry in running if entry.deadline), default=float("inf"))
-        return max(0.001, min(LONGEST_LOOK_AWAY, nearest - clock.monotonic()))
+        now = clock.monotonic()
+        nearest = min((entry.deadline - now for entry in running if entry.deadline > now), default=LONGEST_LOOK_AWAY)
+        return max(0.001, min(LONGEST_LOOK_AWAY, nearest))
 
     def disarm(self) -> None:
         """Let the process live: all is written."""

@@ -1,0 +1,306 @@
+"""Write: the statements of the store, once for both databases. Text only; base runs it, a dialect fills it in.
+
+What differs between databases stands in braces: `{now}`, `{later:seconds}` (that long after now), `{rows:name}` (a
+table made from one JSON parameter), `{append:entry}` (the row's errors with one more), `{wait}` and `{skip}` (how rows are
+locked), `{returning:columns}`, `{json:x}`, `{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
+
+Each write names what it expects of a row, and the rows that come back are the answer. Rows are locked in the order of
+their ids; those in somebody else's hands are waited for by the verbs of people, and skipped by those of workers.
+"""
+
+from __future__ import annotations
+
+ROWS: dict[str, dict[str, str]] = {
+    "ids": {"id": "bigint"},
+    "leases": {"id": "bigint", "token": "bigint"},
+    "successes": {"id": "bigint", "token": "bigint", "result": "text"},
+    "changes": {
+        "id": "bigint", "token": "bigint", "state": "text", "attempts": "int", "max_attempts": "int", "crashes": "int",
+        "alone": "boolean", "delay": "float8", "entry": "text", "fingerprint": "text", "result": "text",
+    },
+    "queues": {"queue": "text", "room": "int"},
+    "names": {"name": "text"},
+    "jobs": {
+        "id": "bigint", "name": "text", "queue": "text", "priority": "int", "args": "text", "kwargs": "text",
+        "run_at": "text", "delay": "float8", "expires": "float8", "max_attempts": "int", "max_crashes": "int",
+        "restart": "boolean", "timeout": "float8", "keep": "float8", "keep_failed": "float8", "meta": "text",
+    },
+}  # fmt: skip
+"""The JSON parameters that statements read as tables, with their columns."""
+
+INSTANTS = frozenset({"enqueued_at", "run_at", "expires_at", "first_started_at", "started_at", "tick"})
+"""The instants among the columns that statements return."""
+
+INSERT = """
+insert into {job} as job (
+  name, queue, priority, args, kwargs, run_at, expires_at, max_attempts, max_crashes, restart, timeout, keep,
+  keep_failed, meta, enqueued_at)
+select %(name)s, %(queue)s, %(priority)s, {json:%(args)s}, {json:%(kwargs)s},
+  coalesce({instant:%(run_at)s}, {later:%(delay)s}),
+  {after:coalesce({instant:%(run_at)s}, {later:%(delay)s}); %(expires)s},
+  %(max_attempts)s, %(max_crashes)s, {boolean:%(restart)s}, {float:%(timeout)s}, {float:%(keep)s},
+  {float:%(keep_failed)s}, {json:%(meta)s}, {now}
+{returning:id, enqueued_at, run_at, expires_at}
+"""
+
+INSERT_MANY = """
+insert into {job} (
+  id, name, queue, priority, args, kwargs, run_at, expires_at, max_attempts, max_crashes, restart, timeout, keep,
+  keep_failed, meta, enqueued_at)
+select c.id, c.name, c.queue, c.priority, {json:c.args}, {json:c.kwargs},
+  coalesce({instant:c.run_at}, {later:c.delay}), {after:coalesce({instant:c.run_at}, {later:c.delay}); c.expires},
+  c.max_attempts, c.max_crashes, c.restart, c.timeout, c.keep, c.keep_failed, {json:c.meta}, {now}
+from {rows:jobs} order by c.id
+"""
+
+# The queues that have READY rows, found by one probe each, whatever else the table holds.
+EVERY_QUEUE = """
+every_queue(queue) as (
+  select (select ready.queue from {job} as ready where ready.state = 'READY' and ready.name > ''
+          order by ready.queue limit 1)
+  union all
+  select (select ready.queue from {job} as ready
+          where ready.state = 'READY' and ready.name > '' and ready.queue > every_queue.queue
+          order by ready.queue limit 1)
+  from every_queue where every_queue.queue is not null
+),
+served(queue, room) as (
+  select every_queue.queue, (select c.room from {rows:queues} where c.queue = every_queue.queue)
+  from every_queue where every_queue.queue is not null
+)
+"""
+
+NAMED_QUEUES = """
+served(queue, room) as (select c.queue, c.room from {rows:queues})
+"""
+
+# The claim walks the (queue, priority) pairs that exist, highest priority first, and takes the oldest due rows of each:
+# finished rows are not in the index, and future ones of a higher priority cost one probe a pair.
+WALK = """
+with recursive
+{served},
+pair(queue, room, priority) as (
+  select served.queue, served.room, (
+    select ready.priority from {job} as ready
+    where ready.state = 'READY' and ready.name > '' and ready.queue = served.queue
+    order by ready.priority desc limit 1)
+  from served
+  union all
+  select pair.queue, pair.room, (
+    select ready.priority from {job} as ready
+    where ready.state = 'READY' and ready.name > '' and ready.queue = pair.queue and ready.priority < pair.priority
+    order by ready.priority desc limit 1)
+  from pair where pair.priority is not null
+),
+open as materialized (
+  select pair.queue, pair.room, pair.priority, case when pair.queue > %(last_queue)s then 0 else 1 end as turn
+  from pair
+  where pair.priority is not null and not exists (
+    select 1 from {queue} as paused where paused.name = pair.queue and paused.paused_at is not null)
+  order by pair.priority desc, turn, pair.queue
+)
+"""
+
+CLAIM = (
+    WALK
+    + """,
+picked as materialized ({picked}),
+counted as (
+  select picked.*, row_number() over (
+    partition by picked.queue order by picked.priority desc, picked.run_at, picked.id) as nth
+  from picked
+),
+placed as (
+  select counted.id, counted.alone, counted.expired, row_number() over (
+    order by counted.priority desc, counted.turn, counted.queue, counted.run_at, counted.id) as place
+  from counted where counted.room is null or counted.nth <= counted.room
+),
+taken as materialized (
+  select placed.id, placed.expired from placed
+  where placed.place = 1 or not exists (
+    select 1 from placed as suspect where suspect.alone and suspect.place <= placed.place)
+  order by placed.place limit %(limit)s
+)
+update {job} as job set
+  state = case when taken.expired then 'CANCELLED' else 'RUNNING' end,
+  token = case when taken.expired then job.token else %(token)s end,
+  worker = case when taken.expired then null else %(worker)s end,
+  last_worker = case when taken.expired then job.last_worker else %(worker)s end,
+  attempts = job.attempts + case when taken.expired then 0 else 1 end,
+  first_started_at = case when taken.expired then job.first_started_at else coalesce(job.first_started_at, {now}) end,
+  started_at = case when taken.expired then job.started_at else {now} end,
+  lease_expires_at = case when taken.expired then null else {later:%(lease)s} end,
+  deadline_at = case when taken.expired then null else {later:job.timeout + {float:%(grace)s} + {float:%(lease)s}} end,
+  finished_at = case when taken.expired then {now} end,
+  prune_at = case when taken.expired then {later:job.keep_failed} end,
+  errors = case when taken.expired then {append:%(expiry)s} else job.errors end
+from taken where job.id = taken.id and job.state = 'READY'
+{returning:id, state, name, queue, priority, args, kwargs, meta, attempts, max_attempts, crashes, max_crashes, alone,
+  restart, timeout, keep, enqueued_at, run_at, first_started_at, started_at, schedule, tick}
+"""
+)
+
+# When the next job of these queues is due, in seconds from now; negative where one is due already.
+NEXT_DUE = (
+    WALK
+    + """
+select min({seconds_until:(select ready.run_at from {job} as ready
+  where ready.state = 'READY' and ready.name > '' and ready.queue = open.queue and ready.priority = open.priority
+  order by ready.run_at, ready.id limit 1)})
+from open
+"""
+)
+
+RENEW = """
+with todo as materialized (
+  select job.id from {rows:leases} join {job} as job on job.id = c.id
+  where job.token = c.token and job.worker is not null order by job.id {skip}
+)
+update {job} as job set lease_expires_at = {later:%(lease)s} from todo where job.id = todo.id
+{returning:id, token, state}
+"""
+
+SUCCEED = """
+with todo as materialized (
+  select job.id, c.result from {rows:successes} join {job} as job on job.id = c.id
+  where job.token = c.token and job.state = 'RUNNING' order by job.id {skip}
+)
+update {job} as job set state = 'SUCCESSFUL', finished_at = {now}, prune_at = {later:job.keep},
+  result = {json:todo.result}, worker = null, lease_expires_at = null, deadline_at = null
+from todo where job.id = todo.id
+{returning:id, token}
+"""
+
+SUCCEED_AND_GO = """
+with todo as materialized (
+  select job.id from {rows:leases} join {job} as job on job.id = c.id
+  where job.token = c.token and job.state = 'RUNNING' order by job.id {skip}
+)
+delete from {job} as job where job.id in (select todo.id from todo) {returning:id, token}
+"""
+
+_CHANGE = """
+with todo as materialized (
+  select c.* from {rows:changes} join {job} as job on job.id = c.id
+  where job.token = c.token and job.state = 'RUNNING'GUARD order by job.id {skip}
+)
+update {job} as job set
+  state = todo.state, attempts = todo.attempts, max_attempts = todo.max_attempts, crashes = todo.crashes,
+  alone = todo.alone,
+  run_at = case when todo.delay is null then job.run_at else {later:todo.delay} end,
+  finished_at = case when todo.state = 'READY' then null else {now} end,
+  prune_at = case todo.state
+    when 'READY' then null when 'SUCCESSFUL' then {later:job.keep} else {later:job.keep_failed} end,
+  errors = case when todo.entry is null then job.errors else {append:todo.entry} end,
+  fingerprint = case when todo.entry is null then job.fingerprint else todo.fingerprint end,
+  result = {json:todo.result},
+  worker = null, lease_expires_at = null, deadline_at = null
+from todo where job.id = todo.id
+{returning:id, token}
+"""
+
+# A broken supervisor may renew a run for ever; its deadline is the last resort.
+_LAPSED = "(job.lease_expires_at <= {now} or job.deadline_at <= {now})"
+
+CHANGE = _CHANGE.replace("GUARD", "")
+CHANGE_LAPSED = _CHANGE.replace("GUARD", f"\n    and job.worker is not null and {_LAPSED}")
+
+_LET_GO = """
+with todo as materialized (
+  select job.id from {rows:leases} join {job} as job on job.id = c.id
+  where job.token = c.token and job.state = 'CANCELLED' and job.worker is not nullGUARD order by job.id {skip}
+)
+update {job} as job set worker = null, lease_expires_at = null, deadline_at = null from todo where job.id = todo.id
+{returning:id, token}
+"""
+
+LET_GO = _LET_GO.replace("GUARD", "")
+LET_GO_LAPSED = _LET_GO.replace("GUARD", f" and {_LAPSED}")
+
+HELD_COLUMNS = """
+job.id, job.token, job.state, job.worker, job.name, job.queue, job.attempts, job.max_attempts, job.crashes,
+job.max_crashes, job.alone, job.restart
+"""
+
+# The plus keeps both planners from walking the ids of the whole table for the order; the few held rows have an index.
+HELD_BY = f"""
+select {HELD_COLUMNS} from {{job}} as job where job.worker = %(worker)s order by job.id
+"""
+
+LAPSED = f"""
+select {HELD_COLUMNS} from {{job}} as job
+where job.worker is not null and {_LAPSED} and job.name > ''
+order by +job.id limit %(limit)s
+"""
+
+PEEK = f"""
+select {HELD_COLUMNS} from {{rows:ids}} join {{job}} as job on job.id = c.id where job.token is not null
+"""
+
+STATES = """
+select job.id, job.state, case when job.worker is null then 0 else 1 end
+from {rows:ids} join {job} as job on job.id = c.id
+"""
+
+QUEUES = """
+select distinct job.queue from {rows:ids} join {job} as job on job.id = c.id
+"""
+
+EXPIRE = """
+with todo as materialized (
+  select job.id from {job} as job
+  where job.state = 'READY' and job.expires_at is not null and job.expires_at <= {now}
+  order by job.id limit %(limit)s {skip}
+)
+update {job} as job set state = 'CANCELLED', finished_at = {now}, prune_at = {later:job.keep_failed},
+  errors = {append:%(expiry)s}
+from todo where job.id = todo.id
+{returning:id}
+"""
+
+CANCEL = """
+with todo as materialized (
+  select job.id from {rows:ids} join {job} as job on job.id = c.id
+  where job.state in ('READY', 'RUNNING') order by job.id {wait}
+)
+update {job} as job set state = 'CANCELLED', finished_at = {now}, prune_at = {later:job.keep_failed},
+  errors = {append:%(entry)s}
+from todo where job.id = todo.id
+{returning:id}
+"""
+
+RETRY = """
+with todo as materialized (
+  select job.id from {rows:ids} join {job} as job on job.id = c.id
+  where job.state in ('READY', 'FAILED', 'CANCELLED') and job.worker is null order by job.id {wait}
+)
+update {job} as job set state = 'READY', run_at = {now}, finished_at = null, prune_at = null, expires_at = null,
+  crashes = 0, alone = {boolean:0}, first_started_at = null,
+  max_attempts = case when job.max_attempts > job.attempts then job.max_attempts else job.attempts + 1 end
+from todo where job.id = todo.id
+{returning:id}
+"""
+
+DELETE = """
+with todo as materialized (
+  select job.id from {rows:ids} join {job} as job on job.id = c.id where job.worker is null order by job.id {wait}
+)
+delete from {job} as job where job.id in (select todo.id from todo) {returning:id}
+"""
+
+PRUNABLE = """
+select job.id from {job} as job
+where job.prune_at is not null and job.prune_at <= {now} and job.worker is null
+  and job.state in ('SUCCESSFUL', 'FAILED', 'CANCELLED')
+  and (job.unique_until is null or job.unique_until <= {now})
+"""
+
+PRUNABLE_AFTER = f"{PRUNABLE} and job.id > %(after)s order by job.id limit %(limit)s"
+
+_PRUNE = f"""
+with todo as materialized ({PRUNABLE}ONLY order by job.id limit %(limit)s {{skip}})
+delete from {{job}} as job where job.id in (select todo.id from todo) {{returning:id}}
+"""
+
+PRUNE = _PRUNE.replace("ONLY", "")
+PRUNE_ONE = _PRUNE.replace("ONLY", " and job.id = %(only)s")
