@@ -128,8 +128,8 @@ def claim(connection: BaseDatabaseWrapper, request: ClaimRequest, *, token: int 
 
 def disown(connection: BaseDatabaseWrapper, worker: str, tokens: Iterable[int]) -> None:
     """Give back, uncounted, what claims of these tokens took: their answers never came, so nothing has started."""
-    store = store_for(connection.alias)
-    rows = [row for row in store.held_by(connection, worker) if row.token in set(tokens)]
+    store, given = store_for(connection.alias), set(tokens)
+    rows = [row for row in store.held_by(connection, worker) if row.token in given]
     _each(
         connection,
         store.settle,

@@ -1,0 +1,75 @@
+"""How a plan's slots and caps are dealt out to worker processes, and how many of these are asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_jobs.management.commands.runjobs import _processes
+from django_jobs.worker.plan import Plan
+
+
+def plan(**changes: object) -> Plan:
+    return Plan(**{"alias": "default", "identity": "w", "concurrency": 10, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "processes", "shares"),
+    [(10, 1, [10]), (10, 3, [4, 3, 3]), (4, 4, [1, 1, 1, 1]), (7, 2, [4, 3])],
+)
+def test_slots_are_dealt_out_evenly_and_none_is_lost(concurrency: int, processes: int, shares: list[int]) -> None:
+    assert [dealt.concurrency for dealt in plan(concurrency=concurrency).dealt(processes)] == shares
+
+
+def test_each_process_serves_an_uncapped_queue_without_a_cap() -> None:
+    assert [dealt.queues for dealt in plan(queues={"mail": None}).dealt(2)] == [{"mail": None}, {"mail": None}]
+
+
+def test_caps_are_dealt_out_and_their_sums_kept() -> None:
+    dealt = plan(queues={"mail": 4, "pdf": 3, "misc": None}).dealt(3)
+    assert [one.queues for one in dealt] == [
+        {"mail": 2, "pdf": 1, "misc": None},
+        {"mail": 1, "pdf": 1, "misc": None},
+        {"mail": 1, "pdf": 1, "misc": None},
+    ]
+
+
+def test_a_process_whose_share_of_a_cap_is_nothing_does_not_serve_that_queue() -> None:
+    dealt = plan(queues={"mail": 1, "misc": None}).dealt(3)
+    assert [one.queues for one in dealt] == [{"mail": 1, "misc": None}, {"misc": None}, {"misc": None}]
+    assert [one.queue_names for one in dealt] == [{"mail", "misc"}, {"misc"}, {"misc"}]
+
+
+def test_a_process_that_is_left_without_queues_serves_none_and_not_all() -> None:
+    _, idle = plan(queues={"mail": 1}).dealt(2)
+    assert idle.queue_names == frozenset()
+    assert idle.request(limit=5, in_hand={}, last_queue="").queues == ()
+
+
+def test_where_every_queue_is_served_each_process_serves_every_queue() -> None:
+    assert [dealt.queues for dealt in plan(queues=None).dealt(2)] == [None, None]
+
+
+def test_whatever_is_not_dealt_out_is_the_same_for_all() -> None:
+    first, second = plan(name="web1", poll=2.5, grace=7.0, drain=True).dealt(2)
+    for dealt in (first, second):
+        assert (dealt.alias, dealt.name, dealt.poll, dealt.grace, dealt.drain) == ("default", "web1", 2.5, 7.0, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "concurrency", "processes"),
+    [("1", 10, 1), ("3", 10, 3), ("0", 10, 0), ("30", 10, 10), ("auto", 1, 1)],
+)
+def test_the_number_of_processes_is_read_and_never_above_that_of_the_slots(
+    said: str, concurrency: int, processes: int
+) -> None:
+    assert _processes(said, concurrency) == processes
+
+
+def test_auto_gives_one_process_or_more() -> None:
+    assert 1 <= _processes("auto", 10_000) <= 10_000
+
+
+@pytest.mark.parametrize("said", ["-1", "two", "", "1.5", "AUTO"])
+def test_a_number_of_processes_that_makes_no_sense_is_refused_with_the_remedy(said: str) -> None:
+    with pytest.raises(ValueError, match=f"--processes {said}: give a whole number of 0 or more, or auto"):
+        _processes(said, 10)
