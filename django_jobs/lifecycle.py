@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -237,35 +237,33 @@ def _tell(claim: Claim, outcome: Outcome, change: Change) -> None:
 
 def bury(
     connection: BaseDatabaseWrapper,
+    worker: str,
     *,
-    running: Sequence[Lease],
-    waiting: Sequence[Lease],
-    timed_out: Sequence[Lease] = (),
+    running: Collection[Lease],
+    timed_out: Collection[Lease] = (),
     failure: Failure,
     is_blamed: bool = True,
 ) -> int:
-    """Take back at once what a dead process held, and say how many jobs that were.
+    """Take back at once all that a dead process held, and say how many jobs that were.
 
     What was `running` is suspect of the death, unless `is_blamed` is False: then we ended the process for another's
-    sake. What was `waiting` to start, or had ended without being written, comes back uncounted.
+    sake. Everything else comes back uncounted: it waited to start, had ended without being written, or was claimed by a
+    statement whose answer the process didn't live to see.
     """
     store = store_for(connection.alias)
-    every = [*running, *waiting, *timed_out]
-    rows = store.peek(connection, [lease.id for lease in every])
-    mine = {lease: row for lease in every if (row := rows.get(lease.id)) and row.token == lease.token and row.worker}
-    suspects = set(running) if is_blamed else set()
+    rows = store.held_by(connection, worker)
+    is_shared = sum(row.lease in running for row in rows) > 1
     changes = [
         transitions.timed_out(row, delay=_delay_without_user_code(row.attempts))
-        if lease in timed_out
-        else transitions.reclaim(row, failure=failure, started=lease in running, shared=len(suspects) > 1)
-        if lease in suspects
-        else transitions.hand_back(row, failure=failure, started=lease in running)
-        for lease, row in mine.items()
-        if row.state is State.RUNNING
+        if row.lease in timed_out
+        else transitions.reclaim(row, failure=failure, started=row.lease in running, shared=is_shared)
+        if is_blamed
+        else transitions.hand_back(row, failure=failure, started=row.lease in running)
+        for row in _running(rows)
     ]
     written, _ = _each(connection, store.settle, changes)
-    let_go = store.let_go(connection, [row.lease for row in mine.values() if row.state is State.CANCELLED])
-    if mine:
+    let_go = store.let_go(connection, [row.lease for row in rows if row.state is State.CANCELLED])
+    if rows:
         signals.tell(
             signals.jobs_reclaimed,
             None,
@@ -273,7 +271,7 @@ def bury(
             let_go=sorted(lease.id for lease in let_go),
             because=failure.reason,
         )
-    return len(mine)
+    return len(rows)
 
 
 def _delay_without_user_code(attempt: int) -> timedelta:
@@ -292,8 +290,9 @@ def reclaim(connection: BaseDatabaseWrapper, *, limit: int = CHUNK) -> int:
     rows = store.lapsed(connection, limit=limit)
     if not rows:
         return 0
-    running = [row for row in rows if row.state is State.RUNNING]
-    held_by = Counter(row.worker for row in running)
+    running = _running(rows)
+    # A cancelled body that was still running is as suspect of the death as any other.
+    held_by = Counter(row.worker for row in rows)
     changes = [_reclaimed(row, shared=held_by[row.worker] > 1) for row in running]
     written, _ = _each(connection, store.reclaim, changes)
     let_go = store.let_go_lapsed(connection, [row.lease for row in rows if row.state is State.CANCELLED])

@@ -1,8 +1,8 @@
 """Write: the statements of the store, once for both databases. Text only; base runs it, a dialect fills it in.
 
 What differs between databases stands in braces: `{now}`, `{later:seconds}` (that long after now), `{rows:name}` (a
-table made from one JSON parameter), `{append:entry}` (the row's errors with one more), `{wait}` and `{skip}` (how rows are
-locked), `{returning:columns}`, `{json:x}`, `{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
+table made from one JSON parameter), `{append:entry}` (the row's errors with one more), `{wait}` and `{skip}` (how rows
+are locked), `{returning:columns}`, `{json:x}`, `{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
 
 Each write names what it expects of a row, and the rows that come back are the answer. Rows are locked in the order of
 their ids; those in somebody else's hands are waited for by the verbs of people, and skipped by those of workers.

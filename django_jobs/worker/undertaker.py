@@ -1,4 +1,4 @@
-"""Drive: take back at once what dead worker processes held, by what their boards say."""
+"""Drive: take back at once what dead worker processes held; their boards say what had started."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import signal
 from collections import deque
 from dataclasses import dataclass
 
-from django_jobs import lifecycle
-from django_jobs.records import Failure
+from django_jobs import clock, lifecycle
+from django_jobs.records import Failure, Lease
 from django_jobs.worker.child import Child
 from django_jobs.worker.link import Link
 
@@ -35,12 +35,42 @@ def describe(status: int) -> str:
         return f"signal {-status}"
 
 
+LATER_LOOKS = (1.0, 5.0)
+"""Seconds after the burial at which it is looked again: a claim that was under way may be committed after its worker's
+death, and a row may have been locked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """What is known of a death, once its board is closed."""
+
+    worker: str
+    running: frozenset[Lease]
+    timed_out: frozenset[Lease]
+    failure: Failure
+    is_blamed: bool
+
+    @classmethod
+    def of(cls, death: Death) -> _Case:
+        child = death.child
+        running = {entry.lease for entry in child.board.entries() if entry.is_running}
+        reason = f"the worker process {child.identity} died while this ran: {death.cause}"
+        return cls(
+            worker=child.identity,
+            running=frozenset(running - child.timed_out),
+            timed_out=frozenset(child.timed_out),
+            failure=Failure(kind="crash", reason=reason),
+            is_blamed=not child.is_killed,
+        )
+
+
 class Undertaker:
     """Buries dead workers one after the other, each until it is written."""
 
     def __init__(self, *, link: Link) -> None:
         self._link = link
         self._deaths: deque[Death] = deque()
+        self._later: list[tuple[float, _Case]] = []
 
     def receive(self, death: Death) -> None:
         """Take on a dead worker."""
@@ -52,31 +82,31 @@ class Undertaker:
         return not self._deaths
 
     def tick(self) -> float:
-        """Bury whoever waits. Raises what the database raises; the next round goes on with the same one."""
+        """Bury whoever waits, and look again after those of a moment ago. Gives the seconds until the next look.
+
+        Raises what the database raises; the next round goes on with the same one.
+        """
         while self._deaths:
-            self._bury(self._deaths[0])
+            case = _Case.of(self._deaths[0])
+            self._bury(case)
             self._deaths.popleft().child.close()
-        return 60.0
+            self._later += [(clock.monotonic() + later, case) for later in LATER_LOOKS]
+        for look in [look for look in self._later if look[0] <= clock.monotonic()]:
+            self._bury(look[1])
+            self._later.remove(look)
+        return max(0.0, min((moment - clock.monotonic() for moment, _ in self._later), default=60.0))
 
     def close(self) -> None:
         """Close the connection."""
         self._link.close()
 
-    def _bury(self, death: Death) -> None:
-        child = death.child
-        entries = child.board.entries()
-        if not entries:
-            return
-        timed_out = [entry.lease for entry in entries if entry.lease in child.timed_out]
-        running = [entry.lease for entry in entries if entry.is_running and entry.lease not in child.timed_out]
-        waiting = [entry.lease for entry in entries if not entry.is_running and entry.lease not in child.timed_out]
-        reason = f"the worker process {child.identity} died while this ran: {death.cause}"
+    def _bury(self, case: _Case) -> None:
         with self._link.connected() as connection:
             lifecycle.bury(
                 connection,
-                running=running,
-                waiting=waiting,
-                timed_out=timed_out,
-                failure=Failure(kind="crash", reason=reason),
-                is_blamed=not child.is_killed,
+                case.worker,
+                running=case.running,
+                timed_out=case.timed_out,
+                failure=case.failure,
+                is_blamed=case.is_blamed,
             )

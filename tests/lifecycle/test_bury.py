@@ -38,13 +38,11 @@ pytestmark = pytest.mark.django_db
 DIED = "the worker process dead:7:ab died while this ran: signal SIGKILL"
 
 
-def bury(
-    *, running: Sequence[Claim] = (), waiting: Sequence[Claim] = (), timed_out: Sequence[Claim] = (), **more: Any
-) -> int:
+def bury(*, running: Sequence[Claim] = (), timed_out: Sequence[Claim] = (), **more: Any) -> int:
     return lifecycle.bury(
         connection(),
+        "worker-1",
         running=[claim.lease for claim in running],
-        waiting=[claim.lease for claim in waiting],
         timed_out=[claim.lease for claim in timed_out],
         failure=failure(kind="crash", reason=DIED, exception=""),
         **more,
@@ -64,7 +62,7 @@ class TestBury:
     def test_what_waited_to_start_comes_back_uncounted(self, frozen: FrozenClock) -> None:
         claim = run_job()
         frozen.advance(seconds(5))
-        assert bury(waiting=[claim]) == 1
+        assert bury() == 1
         row = read(claim.id)
         assert counts(claim.id) == ("READY", 0, 0)
         assert (row.run_at, row.worker, row.errors) == (NOON, None, [])
@@ -101,7 +99,7 @@ class TestBury:
     def test_one_that_waited_beside_it_makes_the_death_no_shared_one(self, frozen: FrozenClock) -> None:
         queue_jobs(2)
         running, waiting = take().claims
-        assert bury(running=[running], waiting=[waiting]) == 2
+        assert bury(running=[running]) == 2
         assert counts(running.id) == ("READY", 1, 1)
         assert counts(waiting.id) == ("READY", 0, 0)
 
@@ -129,7 +127,7 @@ class TestBury:
     def test_a_job_that_must_not_start_twice_fails_as_interrupted(self, frozen: FrozenClock) -> None:
         queue_jobs(3, restart=False)
         first, second, waiting = take().claims
-        bury(running=[first, second], waiting=[waiting])
+        bury(running=[first, second])
         assert [counts(claim.id) for claim in (first, second)] == [("FAILED", 1, 0), ("FAILED", 1, 0)]
         [entry] = read(first.id).errors
         assert (entry["kind"], entry["reason"]) == ("interrupted", f"{DIED}; restart=False forbids a second start")
@@ -178,7 +176,7 @@ class TestBury:
         claim = run_job()
         settle(claim, Succeeded())
         heard.clear()
-        assert bury(waiting=[claim]) == 0
+        assert bury() == 0
         assert counts(claim.id) == ("SUCCESSFUL", 1, 0)
         assert heard == []
 
@@ -189,7 +187,7 @@ class TestBury:
     def test_it_is_told_once_with_all_changes_and_the_cause(self, heard: list[Heard], frozen: FrozenClock) -> None:
         queue_jobs(3)
         running, waiting, late = take().claims
-        bury(running=[running], waiting=[waiting], timed_out=[late])
+        bury(running=[running], timed_out=[late])
         [told] = heard
         assert (told.signal, told.said["because"], told.said["let_go"]) == ("jobs_reclaimed", DIED, [])
         assert {change.lease: change.state for change in told.said["changes"]} == {
@@ -243,7 +241,7 @@ class TestTimedOut:
     def test_its_neighbours_come_back_uncounted(self, frozen: FrozenClock) -> None:
         queue_jobs(3)
         late, running, waiting = take().claims
-        bury(timed_out=[late], running=[running], waiting=[waiting], is_blamed=False)
+        bury(timed_out=[late], running=[running], is_blamed=False)
         assert [counts(claim.id) for claim in (late, running, waiting)] == [
             ("READY", 1, 0),
             ("READY", 0, 0),
@@ -382,3 +380,17 @@ class TestNextDue:
         assert next_due("a") is None
         Queue.objects.update(paused_at=None)
         assert next_due() == pytest.approx(30.0, abs=0.001)
+
+
+def test_what_the_dead_process_claimed_without_living_to_see_it_comes_back_uncounted() -> None:
+    """Its claim was committed after the last word on its board."""
+    unseen = run_job()
+    assert bury(running=[]) == 1
+    assert counts(unseen.id) == ("READY", 0, 0)
+
+
+def test_what_other_workers_hold_is_left_to_them() -> None:
+    queue_job()
+    theirs = claim_one(worker="worker-2")
+    assert bury(running=[theirs]) == 0
+    assert place_of(theirs.id) is Place.RUNNING

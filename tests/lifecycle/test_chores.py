@@ -63,13 +63,13 @@ def test_jobs_that_lapse_under_different_workers_are_counted(frozen: FrozenClock
     assert [read(claim.id).attempts for claim in claims] == [1, 1]
 
 
-def test_a_cancelled_neighbour_makes_a_lapse_no_shared_one(frozen: FrozenClock) -> None:
+def test_a_cancelled_neighbour_is_as_suspect_and_makes_a_lapse_a_shared_one(frozen: FrozenClock) -> None:
     queue_jobs(2)
     running, stopping = take().claims
     lifecycle.cancel([stopping.id])
     frozen.advance(seconds(61))
     assert lifecycle.reclaim(connection()) == 2
-    assert read(running.id).attempts == 1
+    assert (read(running.id).attempts, read(running.id).crashes) == (0, 1)
 
 
 def test_a_cancelled_job_whose_holder_is_gone_is_let_go_and_told(heard: list[Heard], frozen: FrozenClock) -> None:
