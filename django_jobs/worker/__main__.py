@@ -25,8 +25,16 @@ def main() -> int:
     # Never closed: a thread reads it until the process ends.
     control = os.fdopen(control_fd, encoding="utf-8")
     options: dict[str, Any] = json.loads(control.readline())
+    _restore_python_path(options.pop("python_path"))
     django.setup()
     return _work(control, board_fd, options)
+
+
+def _restore_python_path(before: str | None) -> None:
+    """Leave what jobs start with the environment of the command; our own path was set when this process started."""
+    os.environ.pop("PYTHONPATH", None)
+    if before is not None:
+        os.environ["PYTHONPATH"] = before
 
 
 def _work(control: TextIO, board_fd: int, options: dict[str, Any]) -> int:

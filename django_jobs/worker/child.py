@@ -9,7 +9,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from django_jobs import clock
 from django_jobs.records import Lease
@@ -58,7 +57,7 @@ class Child:
             control=writer,
             started_at=clock.monotonic(),
         )
-        child.say(json.dumps(_options(plan) | {"log_level": log_level}))
+        child.say(json.dumps(asdict(plan) | {"log_level": log_level, "python_path": os.environ.get("PYTHONPATH")}))
         return child
 
     def say(self, line: str) -> None:
@@ -76,10 +75,6 @@ class Child:
         """Give back what is left of it, when it is dead and buried."""
         os.close(self.control)
         self.board.close()
-
-
-def _options(plan: Plan) -> dict[str, Any]:
-    return asdict(plan)
 
 
 def _interpreter_flags() -> list[str]:

@@ -107,6 +107,16 @@ def test_it_serves_the_queues_it_is_told_to(tmp_path: Path) -> None:
     assert sorted(lines(marks)) == ["a", "b"]
 
 
+def test_jobs_see_the_environment_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    monkeypatch.chdir(Path(__file__).parent.parent.parent)
+    marks = tmp_path / "marks"
+    jobs.append_variable.later(str(marks), "PYTHONPATH")
+    with worker(tmp_path, "--drain") as draining:
+        assert draining.wait() == 0, draining.output
+    assert lines(marks) == ["'/nowhere'"]
+
+
 def test_o05_eight_processes_run_each_of_2000_jobs_once(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     jobs.append.later_many((str(marks), f"{n}") for n in range(2_000))

@@ -105,6 +105,11 @@ def interrupt_own_process(path: str) -> None:
         file.write("finished\n")
 
 
+@job
+def append_variable(path: str, name: str) -> None:
+    append_line(path, repr(os.environ.get(name)))
+
+
 # -- bodies that are hard to stop
 
 
