@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,7 @@ STATIC_URL = "/static/"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 # Django 6.1 wants to be told of a mailer; the test runner puts its own in the place.
 MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}
+
+if os.environ.get("LIVE_BROKEN_WORKER") and "django_jobs.worker" in " ".join(sys.orig_argv):
+    # What a worker process meets whose environment isn't the supervisor's.
+    raise RuntimeError("these settings can't be used by a worker process")

@@ -28,7 +28,7 @@ class Child:
     started_at: float
     timed_out: set[Lease] = field(default_factory=set)
     is_killed: bool = False
-    is_leaving: bool = False
+    leave_at: float | None = None
 
     @classmethod
     def spawn(cls, plan: Plan, *, place: int, lease: float, log_level: int | None) -> Child:
@@ -68,7 +68,11 @@ class Child:
     def kill(self) -> None:
         """End the process and everything its jobs started, at once."""
         self.is_killed = True
-        with suppress(ProcessLookupError):
+        self.kill_group()
+
+    def kill_group(self) -> None:
+        """End whatever is left of its process group."""
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> None:

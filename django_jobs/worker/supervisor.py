@@ -10,6 +10,7 @@ import logging
 import os
 import select
 import signal
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Event
@@ -59,6 +60,7 @@ class Supervisor:
         # When a vacant place is to be filled, by its number.
         self._vacant: dict[int, float] = dict.fromkeys(range(processes), 0.0)
         self._quick_deaths = 0
+        self._to_replace: deque[int] = deque()
         self._signals: list[int] = []
         self._stop_at: float | None = None
         self._kill_at: float | None = None
@@ -114,6 +116,7 @@ class Supervisor:
         now = clock.monotonic()
         self._enforce(now)
         self._urge(now)
+        self._replace(now)
         if self._is_stopping or self._code:
             if not self._children:
                 return None
@@ -149,6 +152,8 @@ class Supervisor:
             self.ask_to_stop()
         elif number == signal.SIGTTIN:
             self._tell_all("stacks")
+        elif number == signal.SIGHUP:
+            self._to_replace = deque(self._children)
 
     def _tell_all(self, word: str) -> None:
         for child in list(self._children.values()):
@@ -170,29 +175,28 @@ class Supervisor:
 
     def _reap(self) -> None:
         """Take note of every child process that has ended; some are orphans of jobs, which came to us."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if not pid:
-                return
+        while (ended := _reaped(self._end_group)) is not None:
+            pid, status = ended
             if (child := self._children.pop(pid, None)) is not None:
-                self._mourn(child, os.waitstatus_to_exitcode(status))
+                self._mourn(child, status)
+
+    def _end_group(self, pid: int) -> None:
+        """End what a worker's jobs started and left behind."""
+        if (child := self._children.get(pid)) is not None:
+            child.kill_group()
 
     def _mourn(self, child: Child, status: int) -> None:
         # A process that ended itself, as told or since it couldn't confirm its leases, isn't to blame on a job.
         is_unconfirmed = clock.monotonic() >= child.board.confirmed_until - self._lease / 8
-        child.is_killed |= is_unconfirmed or status == NOT_ALL_WRITTEN
-        # What its jobs started and left behind ends with it.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
+        was_told = child.is_killed or status == NOT_ALL_WRITTEN
+        child.is_killed = was_told or is_unconfirmed
         self._undertaker.receive(Death(child=child, status=status))
         self._burial.poke()
         is_planned = status == ALL_WRITTEN
         if not is_planned:
-            message = f"worker {child.identity} died: {describe(status)}"
-            signals.tell(signals.odd, None, message=message, exception=None, level=logging.ERROR)
+            message = f"worker {child.identity} {'was ended' if was_told else 'died'}: {describe(status)}"
+            level = logging.WARNING if was_told else logging.ERROR
+            signals.tell(signals.odd, None, message=message, exception=None, level=level)
         if self._is_stopping or (is_planned and self._plan.drain):
             return
         self._vacant[child.place] = clock.monotonic() + self._pause_after(child, is_planned=is_planned)
@@ -235,6 +239,20 @@ class Supervisor:
                 if not child.is_killed:
                     child.kill()
 
+    def _replace(self, now: float) -> None:
+        """Replace workers one by one: each finishes what runs; the next one's turn comes when its place is filled."""
+        leaving = next((child for child in self._children.values() if child.leave_at is not None), None)
+        if leaving is not None and leaving.leave_at is not None:
+            if now >= leaving.leave_at + LAST_WORD:
+                leaving.kill()
+            elif now >= leaving.leave_at:
+                leaving.say("now")
+        elif self._to_replace and not self._vacant and not self._is_stopping:
+            child = self._children.get(self._to_replace.popleft())
+            if child is not None:
+                child.leave_at = now + self._plan.grace
+                child.say("stop")
+
     def _finish(self) -> int:
         """Write what is still to be written, within a bound, and end the loops."""
         give_up = clock.monotonic() + WRITE_BOUND
@@ -254,7 +272,28 @@ class Supervisor:
         return self._code if self._undertaker.is_idle else NOT_ALL_WRITTEN
 
 
-_HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGTTIN, signal.SIGCHLD)
+_HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTTIN, signal.SIGCHLD)
+
+
+def _reaped(end_group: Callable[[int], None]) -> tuple[int, int] | None:
+    """Reap one child that has ended and give its process id with its exit code; None where there is none.
+
+    `end_group` is called before, as long as nobody else can get the process id. Where the system can't look without
+    reaping (macOS before Python 3.13), it is called right after.
+    """
+    try:
+        if not hasattr(os, "waitid"):
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            end_group(pid)
+        else:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                return None
+            end_group(ended.si_pid)
+            pid, status = os.waitpid(ended.si_pid, 0)
+    except ChildProcessError:
+        return None
+    return (pid, os.waitstatus_to_exitcode(status)) if pid else None
 
 
 def _become_subreaper() -> None:

@@ -12,7 +12,7 @@ import pytest
 from django.db import connections
 
 from django_jobs.models import Job
-from tests.system.processes import lines, until, workers
+from tests.system.processes import lines, until, worker, workers
 from tests.yard import jobs
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -212,6 +212,30 @@ class TestHeld:
             assert running.wait() == 0
         job.refresh_from_db()
         assert (job.state, lines(marks)) == ("SUCCESSFUL", ["begin x", "end x"])
+
+
+class TestReplacing:
+    def test_on_hangup_workers_are_replaced_one_by_one_and_jobs_finish(self, tmp_path: Path) -> None:
+        marks = tmp_path / "marks"
+        job = jobs.append_and_linger.later(str(marks), "x", 1.0)
+        with workers(tmp_path, "--processes", "2", "-c", "2") as [running]:
+            until(lambda: running.output.count(" slots · ") == 2 and lines(marks), what="both work, and the job begins")
+            before = [worker_pid(running.output, number) for number in (0, 1)]
+            running.send(signal.SIGHUP)
+            until(lambda: running.output.count(" slots · ") == 4, what="both are replaced")
+            until(lambda: not any(is_alive(pid) for pid in before), what="the old ones are gone")
+            after = jobs.append.later(str(marks), "after")
+            until(lambda: ended(after), what="the new ones work")
+            assert "died" not in running.output
+        job.refresh_from_db()
+        assert (job.state, job.attempts) == ("SUCCESSFUL", 1)
+        assert lines(marks) == ["begin x", "end x", "after"]
+
+    def test_workers_that_cannot_live_end_the_command(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("LIVE_BROKEN_WORKER", "1")
+        with worker(tmp_path) as running:
+            assert running.wait() == 1
+            assert "5 workers in a row died at once, so this can't work" in running.output
 
 
 class TestWaking:
