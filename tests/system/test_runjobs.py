@@ -132,8 +132,8 @@ def test_o05_eight_processes_run_each_of_2000_jobs_once(tmp_path: Path) -> None:
 
 def test_o02_a_job_longer_than_its_lease_runs_once(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
-    job = jobs.append_and_linger.later(str(marks), "x", 4.0)
-    with workers(tmp_path, count=2, jobs={"LEASE": "1s"}):
+    job = jobs.append_and_linger.later(str(marks), "x", 6.0)
+    with workers(tmp_path, count=2, jobs={"LEASE": "2s"}):
         until(lambda: state_of(job) == "SUCCESSFUL", what="the job ends")
     assert lines(marks) == ["begin x", "end x"]
 
@@ -141,19 +141,19 @@ def test_o02_a_job_longer_than_its_lease_runs_once(tmp_path: Path) -> None:
 def test_o01_a_killed_supervisor_loses_no_job(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     job = jobs.append_and_linger.later(str(marks), "x", 2.0)
-    with workers(tmp_path, jobs={"LEASE": "1s"}) as [running]:
+    with workers(tmp_path, jobs={"LEASE": "2s"}) as [running]:
         until(lambda: lines(marks), what="the job begins")
         os.kill(running.process.pid, signal.SIGKILL)
         running.wait()
-        with workers(tmp_path, jobs={"LEASE": "1s"}):
+        with workers(tmp_path, jobs={"LEASE": "2s"}):
             until(lambda: state_of(job) == "SUCCESSFUL", what="another worker ends the job")
     assert [line for line in lines(marks) if line == "end x"] == ["end x"]
 
 
 def test_o03_a_job_due_far_beyond_the_lease_runs_once_and_not_before(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
-    job = jobs.append.at(clock.now() + timedelta(seconds=3)).later(str(marks), "x")
-    with workers(tmp_path, count=4, jobs={"LEASE": "1s"}):
+    job = jobs.append.at(clock.now() + timedelta(seconds=6)).later(str(marks), "x")
+    with workers(tmp_path, count=4, jobs={"LEASE": "2s"}):
         until(lambda: state_of(job) == "SUCCESSFUL", what="the job ends")
     job.refresh_from_db()
     assert lines(marks) == ["x"]

@@ -196,8 +196,8 @@ class TestHeld:
 
     def test_a_call_that_holds_the_interpreter_past_its_lease_runs_once(self, tmp_path: Path) -> None:
         marks = tmp_path / "marks"
-        job = jobs.hold_interpreter.later(str(marks), 4.0)
-        with workers(tmp_path, count=2, jobs={"LEASE": "1s"}):
+        job = jobs.hold_interpreter.later(str(marks), 6.0)
+        with workers(tmp_path, count=2, jobs={"LEASE": "2s"}):
             until(lambda: ended(job), what="the job ends")
         assert (job.state, job.attempts) == ("SUCCESSFUL", 1)
         assert lines(marks) == ["begin", "end True"]
