@@ -7,6 +7,7 @@ import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from django_jobs.conf import settings
 from django_jobs.performers import NAME, known_names
@@ -27,14 +28,16 @@ def default_concurrency() -> int:
 class Plan:
     """What one worker does: which queues it serves, with how many slots.
 
-    `queues` maps each queue to its cap, None for no cap; `queues` None serves every queue. `drain` ends the worker when
-    nothing is due. `poll` and `grace` are seconds; `poll` None is one second, five while the database is heard.
+    `queues` maps each queue to its cap, None for no cap; `queues` None serves every queue, and `caps` holds for those
+    it names. `drain` ends the worker when nothing is due. `poll` and `grace` are seconds; `poll` None is one second,
+    five while the database is heard.
     """
 
     alias: str
     name: str | None = None
     identity: str = field(default_factory=new_identity)
     queues: Mapping[str, int | None] | None = None
+    caps: Mapping[str, int] = field(default_factory=dict)
     concurrency: int = field(default_factory=default_concurrency)
     poll: float | None = None
     grace: float = 15.0
@@ -49,7 +52,12 @@ class Plan:
         """Deal slots and caps out to so many processes; one whose share of a cap is 0 doesn't serve that queue."""
         shares = _shares(self.concurrency, processes)
         return [
-            replace(self, concurrency=share, queues=self._dealt_queues(number, processes))
+            replace(
+                self,
+                concurrency=share,
+                queues=self._dealt_queues(number, processes),
+                caps={queue: _shares(cap, processes)[number] for queue, cap in self.caps.items()},
+            )
             for number, share in enumerate(shares)
         ]
 
@@ -67,19 +75,27 @@ class Plan:
     def request(self, *, limit: int, in_hand: Mapping[str, int], last_queue: str) -> ClaimRequest:
         """Ask for at most `limit` jobs, given how many of each queue are in hand."""
         conf = settings()
-        caps = {queue: cap for queue, cap in (self.queues or {}).items() if cap is not None}
-        full = {queue for queue, cap in caps.items() if in_hand.get(queue, 0) >= cap}
+        named = {queue: cap for queue, cap in (self.queues or {}).items() if cap is not None}
+        rooms = {q: max(cap - in_hand.get(q, 0), 0) for q, cap in (named if self.queues else self.caps).items()}
         return ClaimRequest(
             worker=self.identity,
             limit=limit,
             lease=conf.lease,
             grace=conf.timeout_grace,
-            queues=None if self.queues is None else tuple(q for q in self.queues if q not in full),
-            rooms={queue: cap - in_hand.get(queue, 0) for queue, cap in caps.items() if queue not in full},
+            queues=None if self.queues is None else tuple(q for q in self.queues if rooms.get(q) != 0),
+            rooms={queue: room for queue, room in rooms.items() if room or self.queues is None},
             last_queue=last_queue,
             empty_handed=not any(in_hand.values()),
             names=known_names() if conf.unknown_jobs == "leave" else None,
         )
+
+
+def with_default_caps(queues: Mapping[str, int | None] | None) -> dict[str, Any]:
+    """Give the plan's `queues` and `caps` for what the command said, the caps of DJANGO_JOBS["QUEUES"] by default."""
+    defaults = {queue: cap for queue, cap in (settings().queues or {}).items() if cap is not None}
+    if queues is None:
+        return {"queues": None, "caps": defaults}
+    return {"queues": {q: defaults.get(q) if cap is None else cap for q, cap in queues.items()}, "caps": {}}
 
 
 def _shares(count: int, processes: int) -> list[int]:
@@ -91,9 +107,7 @@ def parse_queues(text: str) -> dict[str, int | None] | None:
     queues: dict[str, int | None] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, colon, cap = part.rpartition(":")
-        if not colon:
-            name, cap = part, ""
-        elif not cap.isdigit():
+        if not colon or not cap.isdigit():
             # Queue names may hold colons themselves.
             name, cap = part, ""
         if not NAME.fullmatch(name):

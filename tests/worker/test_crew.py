@@ -129,6 +129,15 @@ def test_a_worker_whose_only_queue_is_at_its_cap_asks_for_nothing(make_crew: Mak
     assert [claim.queue for claim in claimed(crew)] == ["mail"]
 
 
+def test_a_cap_holds_where_every_queue_is_served(make_crew: MakeCrew) -> None:
+    jobs.note.using(queue="mail").later_many((n,) for n in range(5))
+    jobs.note.later_many((n,) for n in range(2))
+    crew = make_crew(caps={"mail": 1}, concurrency=4)
+    crew.turn()
+    crew.turn()
+    assert sorted(claim.queue for claim in claimed(crew)) == ["default", "default", "mail"]
+
+
 def test_queues_that_are_not_served_are_left_alone(make_crew: MakeCrew) -> None:
     jobs.note.using(queue="other").later(1)
     crew = make_crew(queues={"default": None})

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from django.test import override_settings
 
-from django_jobs.worker.plan import Plan, new_identity, parse_queues
+from django_jobs.worker.plan import Plan, new_identity, parse_queues, with_default_caps
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,18 @@ def test_where_unknown_jobs_are_left_a_request_names_the_known_ones() -> None:
 def test_two_lives_of_a_process_have_two_identities() -> None:
     assert new_identity() != new_identity()
     assert new_identity("web1").startswith("web1:")
+
+
+@override_settings(DJANGO_JOBS={"QUEUES": {"mail": {"concurrency": 4}, "default": {}}})
+def test_the_caps_of_the_setting_are_the_default_of_the_command() -> None:
+    assert with_default_caps(None) == {"queues": None, "caps": {"mail": 4}}
+    assert with_default_caps({"mail": None, "default": None}) == {"queues": {"mail": 4, "default": None}, "caps": {}}
+    assert with_default_caps({"mail": 1}) == {"queues": {"mail": 1}, "caps": {}}
+
+
+def test_caps_hold_where_every_queue_is_served_too() -> None:
+    plan = Plan(alias="default", identity="w", caps={"mail": 4, "slow": 1}, concurrency=10)
+    request = plan.request(limit=5, in_hand={"mail": 3, "slow": 1, "other": 2}, last_queue="")
+    assert request.queues is None
+    assert request.rooms == {"mail": 1, "slow": 0}
+    assert [dealt.caps for dealt in plan.dealt(2)] == [{"mail": 2, "slow": 1}, {"mail": 2, "slow": 0}]

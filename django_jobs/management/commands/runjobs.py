@@ -17,7 +17,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django_jobs import logs, performers
 from django_jobs.conf import settings
 from django_jobs.durations import parse
-from django_jobs.worker.plan import Plan, default_concurrency, new_identity, parse_queues
+from django_jobs.worker.plan import Plan, default_concurrency, new_identity, parse_queues, with_default_caps
 from django_jobs.worker.process import Process
 from django_jobs.worker.supervisor import Supervisor
 
@@ -95,7 +95,7 @@ class Command(BaseCommand):
                 alias=settings().database,
                 name=said.get("name"),
                 identity=new_identity(said.get("name")),
-                queues=parse_queues(said.get("queues", "")),
+                **with_default_caps(parse_queues(said.get("queues", ""))),
                 concurrency=concurrency,
                 poll=_poll_interval(said.get("poll_interval")),
                 grace=grace.total_seconds(),
