@@ -180,13 +180,14 @@ def delay_of(backoff: Backoff, attempt: int, exception: BaseException | None = N
     ValueError for one that is negative, not finite or can't be read; what `backoff` raises passes through.
     """
     call: Callable[..., Duration] = backoff
-    answer = call(attempt, exception) if _takes_exception(backoff) else call(attempt)
+    answer = call(attempt, exception) if takes_exception(backoff) else call(attempt)
     if _is_above_max(answer):
         return MAX_DELAY
     return min(durations.parse(answer, what="the backoff's answer"), MAX_DELAY)
 
 
-def _takes_exception(backoff: Backoff) -> bool:
+def takes_exception(backoff: Backoff) -> bool:
+    """Tell whether a backoff wants the exception, too. Raises TypeError for a callable that takes no attempt number."""
     try:
         return _signature_takes_exception(backoff)
     except TypeError:  # It can't be hashed, so its signature is read each time; or it is wrong, and that is said again.

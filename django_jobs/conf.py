@@ -223,7 +223,7 @@ def _backoff(where: str, value: object) -> backoff.Backoff:
     if not callable(chosen):
         raise _wrong(where, value, "give one of django_jobs.backoff, a callable, or the dotted path of one")
     try:
-        backoff._takes_exception(chosen)  # noqa: SLF001 - the one place that knows what a backoff takes
+        backoff.takes_exception(chosen)
     except (TypeError, ValueError) as error:
         raise _wrong(where, value, str(error)) from error
     return chosen  # type: ignore[no-any-return]

@@ -185,7 +185,7 @@ def _backoff(option: str, value: Any) -> Backoff:
         message = f"{option}={value!r:.80}: {remedy}"
         raise TypeError(message)
     try:
-        backoff._takes_exception(value)  # noqa: SLF001 - the one place that knows what a backoff takes
+        backoff.takes_exception(value)
     except (TypeError, ValueError) as error:
         message = f"{option}={value!r:.80}: {error}; {remedy}"
         raise TypeError(message) from error

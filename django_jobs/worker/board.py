@@ -24,7 +24,7 @@ WORD = 8
 _HEADER = 8
 _SLOT = 8
 
-_CAPACITY, _BEAT, _CONFIRMED, _CLAIMED, _DONE = range(5)
+_CAPACITY, _BEAT, _CONFIRMED, _CLAIMED = range(4)
 _TOKEN, _ID, _STARTED, _DEADLINE, _ENDED, _FLAGS = range(6)
 
 
@@ -118,7 +118,6 @@ class Board:
     def end(self, lease: Lease) -> None:
         """Note that the body has ended; its end isn't written yet."""
         self._floats[self._places[lease] + _ENDED] = clock.monotonic() or 1e-9
-        self._ints[_DONE] += 1
 
     def drop(self, leases: Iterable[Lease]) -> None:
         """Note that nothing more is owed to these."""
@@ -188,11 +187,6 @@ class Board:
     def claimed_at(self) -> float:
         """When a claim last got an answer, 0 for never."""
         return self._floats[_CLAIMED]
-
-    @property
-    def done(self) -> int:
-        """How many bodies have ended."""
-        return self._ints[_DONE]
 
 
 def _new_file(size: int) -> int:

@@ -39,12 +39,17 @@ def test_a_stop_signal_lets_running_jobs_finish_and_exits_0(tmp_path: Path) -> N
 
 def test_o23_after_the_stop_signal_nothing_more_is_claimed(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
-    jobs.interrupt_own_process.using(priority=1).later(str(marks))
+    gate = tmp_path / "gate"
+    jobs.wait_for_file.using(priority=1).later(str(marks), str(gate))
     jobs.append.later_many((str(marks), f"{n}") for n in range(1_000))
     with workers(tmp_path, "--concurrency", "1") as [running]:
+        until(lambda: lines(marks), what="the first job begins")
+        running.send(signal.SIGTERM)
+        until(lambda: "finishing 1 running jobs" in running.output, what="the worker heard the signal")
+        gate.touch()
         assert running.wait() == 0
-    # With one slot the signal comes while the first job runs, so no other job may start.
-    assert lines(marks) == ["finished"]
+    # With one slot the signal was heard while the first job ran, so no other job may start.
+    assert lines(marks) == ["begin", "end"]
     assert Counter(Job.objects.values_list("state", "attempts")) == {("SUCCESSFUL", 1): 1, ("READY", 0): 1_000}
 
 
