@@ -285,7 +285,8 @@ class AnySequence(RuleBasedStateMachine):
     def reclaim(self) -> None:
         self.look()
         over = [row for row in self.rows.values() if row.worker and self.is_over(row)]
-        neighbours = Counter(row.worker for row in over if row.state == "RUNNING")
+        # The body of a cancelled one may have been what ended the process.
+        neighbours = Counter(row.worker for row in over)
         assert lifecycle.reclaim(self.connection) == len(over)
         for row in over:
             if row.state == "RUNNING":
