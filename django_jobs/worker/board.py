@@ -83,12 +83,10 @@ class Board:
         return cls(mmap.mmap(fd, os.fstat(fd).st_size), fd=fd)
 
     def close(self) -> None:
-        """Give the memory back."""
-        self._ints.release()
-        self._floats.release()
-        self._memory.close()
-        if self.fd is not None:
-            os.close(self.fd)
+        """Close the descriptor. The memory stays for whoever still reads it, and goes with the last of them."""
+        fd, self.fd = self.fd, None
+        if fd is not None:
+            os.close(fd)
 
     @property
     def capacity(self) -> int:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from threading import Lock
 
 from django_jobs import clock
 from django_jobs.records import Lease
@@ -29,6 +30,8 @@ class Child:
     timed_out: set[Lease] = field(default_factory=set)
     is_killed: bool = False
     leave_at: float | None = None
+    _speaking: Lock = field(default_factory=Lock)
+    _is_closed: bool = False
 
     @classmethod
     def spawn(cls, plan: Plan, *, place: int, lease: float, log_level: int | None) -> Child:
@@ -61,9 +64,11 @@ class Child:
         return child
 
     def say(self, line: str) -> None:
-        """Write a line into the pipe; a worker that is gone doesn't hear it."""
-        with suppress(BrokenPipeError, BlockingIOError):
-            os.write(self.control, f"{line}\n".encode())
+        """Write a line into the pipe, from any thread; a worker that is gone doesn't hear it."""
+        with self._speaking, suppress(BrokenPipeError, BlockingIOError):
+            # A closed descriptor may be somebody else's by now.
+            if not self._is_closed:
+                os.write(self.control, f"{line}\n".encode())
 
     def kill(self) -> None:
         """End the process and everything its jobs started, at once."""
@@ -77,7 +82,9 @@ class Child:
 
     def close(self) -> None:
         """Give back what is left of it, when it is dead and buried."""
-        os.close(self.control)
+        with self._speaking:
+            self._is_closed = True
+            os.close(self.control)
         self.board.close()
 
 

@@ -174,6 +174,15 @@ class TestBoard:
         board.drop([lease, lease])
         assert board.room == 2
 
+    def test_what_is_closed_can_still_be_read(self) -> None:
+        # The supervisor's loops may be at it when the undertaker is through with it.
+        board = Board.create(1, lease=60.0)
+        board.take([Lease(id=7, token=5)])
+        board.close()
+        board.confirm(10.0)
+        assert ([entry.lease.id for entry in board.entries()], board.claimed_at) == ([7], 0.0)
+        board.close()
+
     def test_a_flag_for_a_claim_of_another_token_is_lost(self) -> None:
         board = board_of(Lease(id=1, token=1))
         board.flag(Lease(id=1, token=2), Flag.LOST)

@@ -1,0 +1,39 @@
+"""A worker process as its supervisor sees it, without a process."""
+
+from __future__ import annotations
+
+import os
+
+from django_jobs.worker.board import Board
+from django_jobs.worker.child import Child
+
+
+def child_with_pipe() -> tuple[Child, int]:
+    reader, writer = os.pipe()
+    board = Board.create(1, lease=60.0)
+    return Child(place=0, identity="host:1:a", pid=0, board=board, control=writer, started_at=0.0), reader
+
+
+def test_what_is_said_after_the_burial_reaches_nobody() -> None:
+    child, reader = child_with_pipe()
+    child.say("wake")
+    child.close()
+    # Whoever opens something now gets the number that the pipe had.
+    other_reader, other_writer = os.pipe()
+    try:
+        child.say("wake")
+        os.set_blocking(other_reader, False)
+        assert os.read(reader, 100) == b"wake\n"
+        assert os.read(reader, 100) == b""
+        os.write(other_writer, b".")
+        assert os.read(other_reader, 100) == b"."
+    finally:
+        for descriptor in (reader, other_reader, other_writer):
+            os.close(descriptor)
+
+
+def test_a_worker_that_is_gone_does_not_hear() -> None:
+    child, reader = child_with_pipe()
+    os.close(reader)
+    child.say("wake")
+    child.close()
