@@ -1,12 +1,14 @@
 """Run the whole suite once per database: SQLite in a file, and a PostgreSQL of our own in a throw-away folder.
 
 With DATABASE_URL set, pytest runs once, against that database. Without it this plugin starts one child pytest per
-database with the same arguments and returns the worst exit code. A test never names a database; the run does.
+database with the same arguments, side by side, and returns the worst exit code; what the second says is shown when the
+first is through. A test never names a database; the run does.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,6 +16,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -24,20 +27,34 @@ _RUN_AS_IS = ("help", "version", "collectonly", "usepdb", "markers", "show_fixtu
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     if os.environ.get("DATABASE_URL") or any(config.getoption(name, False) for name in _RUN_AS_IS):
         return None
-    results: dict[str, int] = {}
-    for name, database in (("SQLite", sqlite), ("PostgreSQL", postgresql)):
-        with database() as url:
-            print(f"\n=== {name} {'=' * 60}", flush=True)
-            results[name] = _run_pytest(config.invocation_params.args, url)
+    arguments = [os.fspath(argument) for argument in config.invocation_params.args]
+    with sqlite() as file, postgresql() as server, tempfile.TemporaryFile("w+") as kept:
+        _say_title("SQLite")
+        first = _started(arguments, file)
+        second = _started(arguments, server, kept)
+        try:
+            results = {"SQLite": first.wait(), "PostgreSQL": second.wait()}
+        finally:
+            for run in (first, second):
+                if run.poll() is None:
+                    run.terminate()
+                    run.wait()
+        _say_title("PostgreSQL")
+        kept.seek(0)
+        shutil.copyfileobj(kept, sys.stdout)
     print()
     for name, code in results.items():
         print(f"{name}: {'passed' if code == 0 else f'pytest ended with {code}'}", flush=True)
     return max(results.values())
 
 
-def _run_pytest(arguments: tuple[str | os.PathLike[str], ...], url: str) -> int:
-    command = [sys.executable, "-m", "pytest", *map(os.fspath, arguments)]
-    return subprocess.run(command, env={**os.environ, "DATABASE_URL": url}, check=False).returncode
+def _say_title(name: str) -> None:
+    print(f"\n=== {name} {'=' * 60}", flush=True)
+
+
+def _started(arguments: list[str], url: str, output: IO[str] | None = None) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "pytest", *arguments]
+    return subprocess.Popen(command, env={**os.environ, "DATABASE_URL": url}, stdout=output, stderr=output)
 
 
 @contextmanager
