@@ -1,10 +1,9 @@
-"""How a plan's slots and caps are dealt out to worker processes, and how many of these are asked for."""
+"""How a plan's slots and caps are dealt out to worker processes."""
 
 from __future__ import annotations
 
 import pytest
 
-from django_jobs.management.commands.runjobs import _processes
 from django_jobs.worker.plan import Plan
 
 
@@ -53,23 +52,3 @@ def test_whatever_is_not_dealt_out_is_the_same_for_all() -> None:
     first, second = plan(name="web1", poll=2.5, grace=7.0, drain=True).dealt(2)
     for dealt in (first, second):
         assert (dealt.alias, dealt.name, dealt.poll, dealt.grace, dealt.drain) == ("default", "web1", 2.5, 7.0, True)
-
-
-@pytest.mark.parametrize(
-    ("said", "concurrency", "processes"),
-    [("1", 10, 1), ("3", 10, 3), ("0", 10, 0), ("30", 10, 10), ("auto", 1, 1)],
-)
-def test_the_number_of_processes_is_read_and_never_above_that_of_the_slots(
-    said: str, concurrency: int, processes: int
-) -> None:
-    assert _processes(said, concurrency) == processes
-
-
-def test_auto_gives_one_process_or_more() -> None:
-    assert 1 <= _processes("auto", 10_000) <= 10_000
-
-
-@pytest.mark.parametrize("said", ["-1", "two", "", "1.5", "AUTO"])
-def test_a_number_of_processes_that_makes_no_sense_is_refused_with_the_remedy(said: str) -> None:
-    with pytest.raises(ValueError, match=f"--processes {said}: give a whole number of 0 or more, or auto"):
-        _processes(said, 10)
