@@ -31,6 +31,7 @@ from django_jobs.worker.seat import Seat, Seats, TaskSeat, ThreadSeat
 
 _Begin: TypeAlias = Callable[[Claim, Seat], None]
 _End: TypeAlias = Callable[[Claim, Outcome, type[Interruption] | None], None]
+_Mend: TypeAlias = Callable[[Claim, BaseException], None]
 
 POLL, POLL_WHILE_HEARING = 1.0, 5.0
 """Seconds between two looks for jobs that nobody told of."""
@@ -54,6 +55,7 @@ class Crew:
         link: Link,
         may_claim: Callable[[], bool] = lambda: True,
         on_over: Callable[[], None] = lambda: None,
+        on_death: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan = plan
         self._board = board
@@ -61,6 +63,8 @@ class Crew:
         self._link = link
         self._may_claim = may_claim
         self._on_over = on_over
+        # Called in a slot's thread that ends though nobody asked it to.
+        self._on_death = on_death
         self._in_hand: dict[Lease, Claim] = {}
         self._unanswered: list[int] = []
         self._todo: deque[Claim] = deque()
@@ -229,9 +233,25 @@ class Crew:
         seat = ThreadSeat()
         try:
             while (claim := self._next()) is not None:
-                self.perform(claim, seat)
+                try:
+                    self.perform(claim, seat)
+                except BaseException as error:  # noqa: BLE001 - a slot must live on, whatever happens around a body
+                    seat.leave()
+                    self._mend(claim, error)
+        except BaseException:
+            self._on_death()
+            raise
         finally:
             connections.close_all()
+
+    def _mend(self, claim: Claim, error: BaseException) -> None:
+        """Have a job end that broke off before its end was noted: nobody else would ever write it."""
+        message = f"crew: {claim.name} #{claim.id} broke off outside of its body: {error!r}"
+        signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
+        self._seats.clear(claim.lease)
+        with suppress(KeyError):
+            self._board.end(claim.lease)
+        self._note_end(claim, runner.broken(claim, error))
 
     def _next(self) -> Claim | None:
         """Give the next job to run, taking turns with the baton meanwhile; None when the crew is done."""
@@ -283,7 +303,7 @@ class Crew:
     def _guarded_turn(self) -> float:
         try:
             delay = self.turn()
-        except Exception as error:  # noqa: BLE001 - a bad turn must not end the crew
+        except BaseException as error:  # noqa: BLE001 - a bad turn must not end the crew, whatever it raised
             self._failures += 1
             message = f"crew: a turn failed ({self._failures} in a row): {error!r}"
             signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
@@ -311,7 +331,7 @@ class Crew:
     def perform(self, claim: Claim, seat: ThreadSeat) -> None:
         """Run one job in the calling thread's seat, or on the event loop if it is async; its end waits for a turn."""
         if runner.is_async(claim):
-            self._loop.run(claim, self._begin, self._end)
+            self._loop.run(claim, self._begin, self._end, self._mend)
             return
         self._begin(claim, seat)
         outcome: Outcome = Released(started=True)
@@ -340,6 +360,9 @@ class Crew:
         if interruption is not None:
             # Also where the body swallowed it, or ended with something else because of it.
             outcome = runner.interrupted(claim, interruption, outcome)
+        self._note_end(claim, outcome)
+
+    def _note_end(self, claim: Claim, outcome: Outcome) -> None:
         with self._changed:
             self._running -= 1
             self._ended.append((claim, outcome))
@@ -355,12 +378,15 @@ class _EventLoop:
         self._starting = Condition()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def run(self, claim: Claim, begin: _Begin, end: _End) -> None:
-        """Run the job on the loop; `begin` is called here with its seat, `end` there with its outcome."""
+    def run(self, claim: Claim, begin: _Begin, end: _End, mend: _Mend) -> None:
+        """Run the job on the loop; `begin` is called here with its seat, `end` there with its outcome.
+
+        What goes wrong there around the body is given to `mend`; what goes wrong here is raised.
+        """
         loop = self._started()
         seat = TaskSeat(claim.lease, loop)
         begin(claim, seat)
-        loop.call_soon_threadsafe(self._create, claim, seat, end)
+        loop.call_soon_threadsafe(self._create, claim, seat, end, mend)
 
     def stop(self) -> None:
         """Stop the loop."""
@@ -371,11 +397,11 @@ class _EventLoop:
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._starting:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = Thread(
-                    target=self._serve, args=(self._loop,), name="django_jobs event loop", daemon=True
-                )
+                loop = asyncio.new_event_loop()
+                self._thread = Thread(target=self._serve, args=(loop,), name="django_jobs event loop", daemon=True)
+                # It may fail where threads are limited; then the next job tries again.
                 self._thread.start()
+                self._loop = loop
             return self._loop
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -388,19 +414,25 @@ class _EventLoop:
                 is_stopped = True
         loop.close()
 
-    def _create(self, claim: Claim, seat: TaskSeat, end: _End) -> None:
+    def _create(self, claim: Claim, seat: TaskSeat, end: _End, mend: _Mend) -> None:
         assert self._loop is not None
-        task = self._loop.create_task(self._run(claim, seat, end), context=Context())
+        task = self._loop.create_task(self._run(claim, seat, end, mend), context=Context())
         # The loop itself holds tasks weakly.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, claim: Claim, seat: TaskSeat, end: _End) -> None:
+    async def _run(self, claim: Claim, seat: TaskSeat, end: _End, mend: _Mend) -> None:
+        try:
+            outcome = await self._outcome(claim, seat)
+            end(claim, outcome, seat.leave())
+        except BaseException as error:  # noqa: BLE001 - nobody waits for this task
+            mend(claim, error)
+
+    async def _outcome(self, claim: Claim, seat: TaskSeat) -> Outcome:
         # The body is a task of its own, so that an interruption ends it and not this.
         body: asyncio.Future[Outcome] = asyncio.ensure_future(runner.arun(claim))
         seat.enter(body)
         try:
-            outcome = await body
+            return await body
         except BaseException as error:  # noqa: BLE001 - as in perform
-            outcome = runner.broken(claim, error)
-        end(claim, outcome, seat.leave())
+            return runner.broken(claim, error)

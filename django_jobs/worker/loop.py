@@ -19,14 +19,23 @@ def pause_after(failures: int) -> float:
 class Loop:
     """One thread that calls `tick` again and again; what it returns is the delay in seconds until the next call.
 
-    A round that raises is logged and counted, and the next one waits longer.
+    A round that raises is logged and counted, and the next one waits longer. `on_death` is called in the loop's thread
+    where not even that succeeds.
     """
 
-    def __init__(self, name: str, tick: Callable[[], float], *, on_end: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        name: str,
+        tick: Callable[[], float],
+        *,
+        on_end: Callable[[], None] = lambda: None,
+        on_death: Callable[[], None] = lambda: None,
+    ) -> None:
         self.name = name
         self.failures = 0
         self._tick = tick
         self._on_end = on_end
+        self._on_death = on_death
         self._is_stopped = False
         self._poked = Event()
         self._first_delay = 0.0
@@ -55,7 +64,7 @@ class Loop:
         """Do one round and give the delay until the next."""
         try:
             delay = self._tick()
-        except Exception as error:  # noqa: BLE001 - a bad round must not end the loop
+        except BaseException as error:  # noqa: BLE001 - a bad round must not end the loop, whatever it raised
             self.failures += 1
             message = f"{self.name}: a round failed ({self.failures} in a row): {error!r}"
             signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
@@ -72,5 +81,8 @@ class Loop:
                 if self._is_stopped:
                     return
                 delay = self.turn()
+        except BaseException:
+            self._on_death()
+            raise
         finally:
             self._on_end()

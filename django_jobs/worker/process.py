@@ -7,6 +7,7 @@ that, but can't stop a body that doesn't return, nor outlive one that kills its 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from enum import Enum
 from queue import Empty, SimpleQueue
 
@@ -23,8 +24,9 @@ from django_jobs.worker.plan import Plan
 from django_jobs.worker.seat import Seats
 from django_jobs.worker.watch import Watch
 
-ALL_WRITTEN, NOT_ALL_WRITTEN = 0, 3
-"""Exit codes: every end is in the database; some bodies still ran, and are left to their lease."""
+ALL_WRITTEN, CANNOT_WORK, NOT_ALL_WRITTEN = 0, 1, 3
+"""Exit codes: every end is in the database; it can't go on like this; some bodies still ran, and are left to their
+lease."""
 
 LAST_MOMENT = 0.8
 """Seconds that interrupted bodies have to end, when the process must stop at once."""
@@ -34,6 +36,7 @@ class _Word(Enum):
     STOP = "stop"
     NOW = "now"
     OVER = "over"
+    BROKEN = "broken"
 
 
 class Process:
@@ -54,8 +57,9 @@ class Process:
             link=Link(plan.alias),
             may_claim=lambda: self._watch.may_claim,
             on_over=lambda: self._words.put(_Word.OVER),
+            on_death=self._break,
         )
-        self._loops = [Loop("watch", self._watch.tick, on_end=self._watch.disarm)]
+        self._loops = [self._loop("watch", self._watch.tick, on_end=self._watch.disarm)]
         if not self._is_supervised:
             keeper = Keeper(boards=lambda: [board], link=Link(plan.alias))
             chores = Chores(link=Link(plan.alias), duties=duties())
@@ -67,10 +71,17 @@ class Process:
                 tell=lambda is_hearing: self.hear(is_hearing=is_hearing),
             )
             self._loops += [
-                Loop("keeper", keeper.tick, on_end=keeper.close),
-                Loop("chores", chores.tick, on_end=chores.close),
-                Loop("listener", listener.tick, on_end=listener.close),
+                self._loop("keeper", keeper.tick, on_end=keeper.close),
+                self._loop("chores", chores.tick, on_end=chores.close),
+                self._loop("listener", listener.tick, on_end=listener.close),
             ]
+
+    def _loop(self, name: str, tick: Callable[[], float], *, on_end: Callable[[], None]) -> Loop:
+        return Loop(name, tick, on_end=on_end, on_death=self._break)
+
+    def _break(self) -> None:
+        """Have the process end: one of its threads has, and without it jobs would wait or lose their leases."""
+        self._words.put(_Word.BROKEN)
 
     def ask_to_stop(self) -> None:
         """Claim nothing more and finish what runs; asked twice, stop now. Safe in a signal handler."""
@@ -97,6 +108,7 @@ class Process:
         for loop in self._loops:
             loop.start()
         self._crew.start()
+        code = ALL_WRITTEN
         match self._words.get():
             case _Word.OVER:
                 is_over = True
@@ -104,9 +116,12 @@ class Process:
                 is_over = self._finish() or self._end_at_once()
             case _Word.NOW:
                 is_over = self._end_at_once()
+            case _Word.BROKEN:
+                is_over = self._end_at_once()
+                code = CANNOT_WORK
         self._end_loops(join=1.0 if is_over else 0.1)
         signals.tell(signals.worker_stopped, None, identity=plan.identity, written=is_over)
-        return ALL_WRITTEN if is_over else NOT_ALL_WRITTEN
+        return code if is_over else NOT_ALL_WRITTEN
 
     def _finish(self) -> bool:
         """Give running jobs their grace, or until asked again, and tell whether all came to an end."""

@@ -25,11 +25,8 @@ from django_jobs.worker.link import Link
 from django_jobs.worker.listener import Listener
 from django_jobs.worker.loop import Loop
 from django_jobs.worker.plan import Plan
-from django_jobs.worker.process import ALL_WRITTEN, NOT_ALL_WRITTEN
+from django_jobs.worker.process import ALL_WRITTEN, CANNOT_WORK, NOT_ALL_WRITTEN
 from django_jobs.worker.undertaker import Death, Undertaker, describe
-
-CANNOT_WORK = 1
-"""Exit code: its workers can't live."""
 
 LOOK_INTERVAL = 0.2
 """Seconds between two looks at the boards."""
@@ -76,13 +73,16 @@ class Supervisor:
         )
         keeper = Keeper(boards=self._boards, link=Link(plan.alias))
         chores = Chores(link=Link(plan.alias), duties=duties())
-        self._burial = Loop("undertaker", self._undertaker.tick, on_end=self._undertaker.close)
+        self._burial = self._loop("undertaker", self._undertaker.tick, on_end=self._undertaker.close)
         self._loops = [
-            Loop("keeper", keeper.tick, on_end=keeper.close),
-            Loop("chores", chores.tick, on_end=chores.close),
-            Loop("listener", listener.tick, on_end=listener.close),
+            self._loop("keeper", keeper.tick, on_end=keeper.close),
+            self._loop("chores", chores.tick, on_end=chores.close),
+            self._loop("listener", listener.tick, on_end=listener.close),
             self._burial,
         ]
+
+    def _loop(self, name: str, tick: Callable[[], float], *, on_end: Callable[[], None]) -> Loop:
+        return Loop(name, tick, on_end=on_end, on_death=lambda: self._give_up(f"the {name} has ended"))
 
     # -- the main thread
 
@@ -208,11 +208,15 @@ class Supervisor:
             return 0.0
         self._quick_deaths += 1
         if self._quick_deaths >= MOST_QUICK_DEATHS:
-            message = f"{self._quick_deaths} workers in a row died at once, so this can't work"
-            signals.tell(signals.odd, None, message=message, exception=None, level=logging.ERROR)
-            self._code = CANNOT_WORK
-            self._stop_at = clock.monotonic()
+            self._give_up(f"{self._quick_deaths} workers in a row died at once")
         return min(0.1 * 2.0**self._quick_deaths, LONGEST_PAUSE)
+
+    def _give_up(self, because: str) -> None:
+        """Stop at once, with an exit code that says that this can't work."""
+        self._code = CANNOT_WORK
+        self._stop_at = clock.monotonic()
+        message = f"{because}, so this can't work"
+        signals.tell(signals.odd, None, message=message, exception=None, level=logging.ERROR)
 
     # -- what can't be left to the workers themselves
 

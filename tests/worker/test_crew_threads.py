@@ -8,7 +8,9 @@ import pytest
 from django.contrib.auth import get_user_model
 
 from django_jobs.models import Job
+from django_jobs.records import Lease
 from django_jobs.worker.crew import Crew
+from django_jobs.worker.seat import Seat, Seats
 from tests.worker.conftest import make_board
 from tests.yard import jobs
 
@@ -117,3 +119,42 @@ def test_closing_waits_for_running_jobs_and_writes_their_ends(make_crew: MakeCre
     jobs.gates["last"].set()
     assert crew.wait(PATIENCE)
     assert Job.objects.get(pk=job.pk).state == "SUCCESSFUL"
+
+
+class BadOnce(Seats):
+    """Raises what no code of ours expects, the first time that a body is to be seated, or has ended."""
+
+    def __init__(self, *, when: str) -> None:
+        super().__init__()
+        self.when = when
+
+    def seat(self, lease: Lease, seat: Seat) -> None:
+        self._fail("seat")
+        super().seat(lease, seat)
+
+    def clear(self, lease: Lease) -> None:
+        self._fail("clear")
+        super().clear(lease)
+
+    def _fail(self, when: str) -> None:
+        if self.when == when:
+            self.when = ""
+            raise SystemExit(when)
+
+
+@pytest.mark.parametrize("when", ["seat", "clear"])
+@pytest.mark.parametrize("is_async", [False, True], ids=["a thread", "a task"])
+def test_o07_a_slot_lives_on_when_something_breaks_around_a_body(
+    make_crew: MakeCrew, when: str, is_async: bool
+) -> None:
+    job = (jobs.pass_gate_async if is_async else jobs.pass_gate).later("first")
+    jobs.gates["first"].set()
+    crew = make_crew(concurrency=1, seats=BadOnce(when=when), drain=True)
+    jobs.note.later("second")
+    crew.start()
+    assert crew.wait(PATIENCE)
+    assert jobs.noted == ["second"]
+    job.refresh_from_db()
+    # It is tried again, and doesn't stay in hand for ever.
+    assert (job.state, job.attempts, job.worker) == ("READY", 1, None)
+    assert job.errors[0]["reason"] == when

@@ -301,6 +301,28 @@ class TestLoop:
         assert told[0] == "test: a round failed (1 in a row): ValueError('bad round')"
         assert len(told) == 8
 
+    def test_a_round_that_raises_what_is_no_exception_is_a_bad_round_too(self) -> None:
+        def exits() -> float:
+            raise SystemExit
+
+        assert Loop("test", exits).turn() == 0.1
+
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+    def test_a_loop_that_can_not_go_on_says_so(self) -> None:
+        deaths: list[bool] = []
+
+        def exits(**_: Any) -> float:
+            raise KeyboardInterrupt
+
+        signals.odd.connect(exits)
+        try:
+            loop = Loop("test", exits, on_death=lambda: deaths.append(True))
+            loop.start()
+            assert loop.join(10.0)
+        finally:
+            signals.odd.disconnect(exits)
+        assert deaths == [True]
+
     def test_a_good_round_ends_the_count_of_bad_ones(self) -> None:
         outcomes = iter([ValueError("bad"), 1.0, ValueError("bad")])
 
