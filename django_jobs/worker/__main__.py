@@ -55,16 +55,18 @@ def _work(control: TextIO, board_fd: int, options: dict[str, Any]) -> int:
 
 def _listen(control: TextIO, process: Any) -> None:
     for line in control:
-        match line.strip():
-            case "stop":
+        match line.split():
+            case ["stop"]:
                 process.ask_to_stop()
-            case "now":
+            case ["now"]:
                 process.stop_now()
-            case "wake":
+            case ["wake"]:
                 process.wake()
-            case "hearing" | "deaf" as word:
+            case ["hearing" | "deaf" as word]:
                 process.hear(is_hearing=word == "hearing")
-            case "stacks":
+            case ["hold", count]:
+                process.hold_back(int(count))
+            case ["stacks"]:
                 _show_stacks()
     process.stop_now()
 

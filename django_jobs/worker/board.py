@@ -21,10 +21,10 @@ from django_jobs import clock
 from django_jobs.records import Lease
 
 WORD = 8
-_HEADER = 8
+_HEADER = 16
 _SLOT = 8
 
-_CAPACITY, _BEAT, _CONFIRMED, _CLAIMED = range(4)
+_CAPACITY, _BEAT, _CONFIRMED, _CLAIMED, _TAKEN, _LEAVING, _NEEDED, _SUCCEEDED, _FAILED, _RELEASED = range(10)
 _TOKEN, _ID, _STARTED, _DEADLINE, _ENDED, _FLAGS = range(6)
 
 
@@ -36,6 +36,22 @@ class Flag(IntFlag):
     """The row was cancelled: interrupt the body."""
     LOST = 2
     """The row was taken away: interrupt the body."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many jobs succeeded, failed for good, and were given back."""
+
+    succeeded: int = 0
+    failed: int = 0
+    released: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            succeeded=self.succeeded + other.succeeded,
+            failed=self.failed + other.failed,
+            released=self.released + other.released,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +115,7 @@ class Board:
         """Note claims as in hand. Raises IndexError where there is no room; see `room`."""
         with self._lock:
             for lease in leases:
+                self._ints[_TAKEN] += 1
                 place = self._free.pop()
                 self._places[lease] = place
                 for word in (_STARTED, _DEADLINE, _ENDED, _FLAGS):
@@ -138,6 +155,20 @@ class Board:
     def note_claim(self) -> None:
         """Say that a claim got an answer."""
         self._floats[_CLAIMED] = clock.monotonic()
+
+    def note_leaving(self) -> None:
+        """Say that nothing more will be claimed, and that the process ends with what it has in hand."""
+        self._ints[_LEAVING] = 1
+
+    def note_needed(self, memory: int) -> None:
+        """Say that so many bytes, more than the limit, were taken before the first job."""
+        self._ints[_NEEDED] = memory
+
+    def count(self, more: Counts) -> None:
+        """Count ends that were written."""
+        self._ints[_SUCCEEDED] += more.succeeded
+        self._ints[_FAILED] += more.failed
+        self._ints[_RELEASED] += more.released
 
     # -- the supervisor's side
 
@@ -180,6 +211,26 @@ class Board:
     def beat_at(self) -> float:
         """When the worker's own loop last turned, 0 for never."""
         return self._floats[_BEAT]
+
+    @property
+    def taken(self) -> int:
+        """How many claims were ever noted."""
+        return self._ints[_TAKEN]
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether nothing more will be claimed."""
+        return bool(self._ints[_LEAVING])
+
+    @property
+    def needed(self) -> int:
+        """How many bytes the process took before its first job, where that is more than its limit; 0 otherwise."""
+        return self._ints[_NEEDED]
+
+    @property
+    def counts(self) -> Counts:
+        """What its jobs came to."""
+        return Counts(succeeded=self._ints[_SUCCEEDED], failed=self._ints[_FAILED], released=self._ints[_RELEASED])
 
     @property
     def claimed_at(self) -> float:

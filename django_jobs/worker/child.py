@@ -30,6 +30,9 @@ class Child:
     timed_out: set[Lease] = field(default_factory=set)
     is_killed: bool = False
     leave_at: float | None = None
+    concurrency: int
+    held_back: int = 0
+    is_followed: bool = False
     _speaking: Lock = field(default_factory=Lock)
     _is_closed: bool = False
 
@@ -59,6 +62,8 @@ class Child:
             board=board,
             control=writer,
             started_at=clock.monotonic(),
+            concurrency=plan.concurrency,
+            held_back=plan.held_back,
         )
         child.say(json.dumps(asdict(plan) | {"log_level": log_level, "python_path": os.environ.get("PYTHONPATH")}))
         return child

@@ -53,7 +53,9 @@ class Crew:
         board: Board,
         seats: Seats,
         link: Link,
+        most: int | None = None,
         may_claim: Callable[[], bool] = lambda: True,
+        on_spent: Callable[[], None] = lambda: None,
         on_over: Callable[[], None] = lambda: None,
         on_death: Callable[[], None] = lambda: None,
     ) -> None:
@@ -61,6 +63,9 @@ class Crew:
         self._board = board
         self._seats = seats
         self._link = link
+        # So many jobs are claimed in all; then `on_spent` is called, and the crew is over when they have ended.
+        self._most = most
+        self._on_spent = on_spent
         self._may_claim = may_claim
         self._on_over = on_over
         # Called in a slot's thread that ends though nobody asked it to.
@@ -82,6 +87,8 @@ class Crew:
         self._is_hearing = False
         self._is_closing = False
         self._is_drained = False
+        self._is_spent = False
+        self._held_back = plan.held_back
         self._over = Event()
         self._loop = _EventLoop()
         self._threads: list[Thread] = []
@@ -114,6 +121,13 @@ class Crew:
         """Say whether wakes can be relied on, so that polls may be rarer."""
         with self._changed:
             self._is_hearing = is_hearing
+            self._next_turn = 0.0
+            self._changed.notify()
+
+    def hold_back(self, count: int) -> None:
+        """Leave so many slots free, and as much of each cap: others still use them."""
+        with self._changed:
+            self._held_back = count
             self._next_turn = 0.0
             self._changed.notify()
 
@@ -181,12 +195,15 @@ class Crew:
     def _claimed(self) -> float:
         """Claim for the free slots, and give the seconds until it is worth to claim again."""
         with self._changed:
-            free = 0 if self._is_closing else self._plan.concurrency - self._running - len(self._todo)
+            held_back = self._held_back
+            free = 0 if self._is_closing else self._plan.concurrency - self._running - len(self._todo) - held_back
         free = min(free, self._board.room)
+        if self._most is not None:
+            free = min(free, self._most - self._board.taken)
         if free < 1 or not self._may_claim() or any(claim.alone for claim in self._in_hand.values()):
             return self._poll
         in_hand = Counter(claim.queue for claim in self._in_hand.values())
-        request = self._plan.request(limit=free, in_hand=in_hand, last_queue=self._last_queue)
+        request = self._plan.request(limit=free, in_hand=in_hand, last_queue=self._last_queue, held_back=held_back)
         if request.queues == ():
             return self._poll
         claimed = self._ask(request)
@@ -199,7 +216,12 @@ class Crew:
             else:
                 self._todo.extend(claimed.claims)
             is_empty = not claimed.claims and not claimed.expired
-            self._is_drained = self._plan.drain and is_empty and not in_hand.total()
+            self._is_drained = self._plan.drain and is_empty and not (in_hand.total() or held_back)
+            is_spent = self._most is not None and self._board.taken >= self._most
+            is_news = is_spent and not self._is_spent
+            self._is_spent = is_spent
+        if is_news:
+            self._on_spent()
         if is_empty:
             return self._until_next_poll(request)
         # What came back short may have missed rows that somebody held for a moment.
@@ -275,7 +297,7 @@ class Crew:
                     self._follow()
 
     def _is_over(self) -> bool:
-        closing = self._is_closing or self._is_drained
+        closing = self._is_closing or self._is_drained or self._is_spent
         return closing and not (self._todo or self._running or self._ended or self._has_baton)
 
     def _is_turn(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import sys
 from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Callable, Mapping, Sequence
@@ -113,6 +112,14 @@ def seconds(where: str, value: Any) -> float:
     return durations.parse(value, what=where).total_seconds()
 
 
+def above_zero(where: str, value: Any) -> float:
+    """Read a duration that isn't nothing, as seconds."""
+    if (found := seconds(where, value)) <= 0:
+        message = f"{where} {value}: give more than 0 seconds, or leave it out for no limit"
+        raise ValueError(message)
+    return found
+
+
 _YES_AND_NO = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -130,10 +137,10 @@ def default_processes() -> int:
     return 0 if sys.platform == "win32" else 1
 
 
-def processes(where: str, value: Any) -> int:
-    """Read the number of worker processes."""
+def processes(where: str, value: Any) -> int | None:
+    """Read the number of worker processes; None for one a core."""
     if str(value) == "auto":
-        return os.cpu_count() or 1
+        return None
     if not str(value).isdigit():
         message = f"{where} {value}: give a whole number of 0 or more, or auto"
         raise ValueError(message)
@@ -156,6 +163,18 @@ FLAGS = (
     ),
     Flag(name="name", metavar="NAME", read=_text, help="what to call this worker (default host:pid)"),
     Flag(name="drain", also=("--once",), read=switch, help="run until nothing is due, then exit"),
+    Flag(name="fail_on_error", read=switch, help="with --drain: exit 4 if a job failed for good meanwhile"),
+    Flag(
+        name="max_jobs", metavar="N", read=count,
+        help="replace a worker process after so many jobs (these limits differ by up to 10 % from process to process; "
+        "its running jobs finish; with --processes 0 the command ends instead)",
+    ),
+    Flag(name="max_memory", metavar="MB", read=count, help="replace a worker process that takes more memory"),
+    Flag(name="max_runtime", metavar="S", read=above_zero, help="replace a worker process after that time"),
+    Flag(
+        name="idle_timeout", metavar="S", read=above_zero,
+        help="end the whole command, with exit code 0, when nothing was to do for that long",
+    ),
     Flag(name="grace", metavar="S", read=seconds, help="time for running jobs when stopping (default 15 s)"),
     Flag(
         name="poll_interval", metavar="S", read=seconds,

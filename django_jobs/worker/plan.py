@@ -30,7 +30,9 @@ class Plan:
 
     `queues` maps each queue to its cap, None for no cap; `queues` None serves every queue, and `caps` holds for those
     it names. `drain` ends the worker when nothing is due. `poll` and `grace` are seconds; `poll` None is one second,
-    five while the database is heard.
+    five while the database is heard. After `max_jobs` jobs, `max_runtime` seconds, or above `max_memory` MB a process
+    is replaced; after `idle_timeout` seconds without work the command ends. `held_back` slots, and as many of each
+    cap, are still in use by a process that this one follows.
     """
 
     alias: str
@@ -42,6 +44,12 @@ class Plan:
     poll: float | None = None
     grace: float = 15.0
     drain: bool = False
+    fail_on_error: bool = False
+    max_jobs: int | None = None
+    max_memory: int | None = None
+    max_runtime: float | None = None
+    idle_timeout: float | None = None
+    held_back: int = 0
 
     @property
     def queue_names(self) -> frozenset[str] | None:
@@ -68,15 +76,27 @@ class Plan:
         return {queue: cap for queue, cap in dealt.items() if cap != 0}
 
     @property
+    def most_processes(self) -> int:
+        """How many processes have something to serve, once slots and caps are dealt out."""
+        caps = list((self.queues or {}).values())
+        is_capped = bool(caps) and None not in caps
+        return min(self.concurrency, max(cap for cap in caps if cap is not None)) if is_capped else self.concurrency
+
+    @property
     def board_capacity(self) -> int:
         """How many jobs may be in hand: slots, and ends that can't be written just now."""
         return 4 * self.concurrency + 64
 
-    def request(self, *, limit: int, in_hand: Mapping[str, int], last_queue: str) -> ClaimRequest:
-        """Ask for at most `limit` jobs, given how many of each queue are in hand."""
+    def request(self, *, limit: int, in_hand: Mapping[str, int], last_queue: str, held_back: int = 0) -> ClaimRequest:
+        """Ask for at most `limit` jobs, given how many of each queue are in hand.
+
+        The queues of `held_back` others are not known: each of them may be of any queue with a cap.
+        """
         conf = settings()
         named = {queue: cap for queue, cap in (self.queues or {}).items() if cap is not None}
-        rooms = {q: max(cap - in_hand.get(q, 0), 0) for q, cap in (named if self.queues else self.caps).items()}
+        rooms = {
+            q: max(cap - in_hand.get(q, 0) - held_back, 0) for q, cap in (named if self.queues else self.caps).items()
+        }
         return ClaimRequest(
             worker=self.identity,
             limit=limit,

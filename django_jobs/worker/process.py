@@ -21,12 +21,17 @@ from django_jobs.worker.link import Link
 from django_jobs.worker.listener import Listener
 from django_jobs.worker.loop import Loop
 from django_jobs.worker.plan import Plan
+from django_jobs.worker.recycling import INTERVAL, Idleness, Limits, Recycling, memory_in_use, too_low
 from django_jobs.worker.seat import Seats
+from django_jobs.worker.tally import Tally, summary
 from django_jobs.worker.watch import Watch
 
-ALL_WRITTEN, CANNOT_WORK, NOT_ALL_WRITTEN = 0, 1, 3
+ALL_WRITTEN, CANNOT_WORK, NOT_ALL_WRITTEN, JOB_FAILED = 0, 1, 3, 4
 """Exit codes: every end is in the database; it can't go on like this; some bodies still ran, and are left to their
-lease."""
+lease; a job failed for good while draining."""
+
+LOOK_INTERVAL = 0.2
+"""Seconds between two looks at the boards."""
 
 LAST_MOMENT = 0.8
 """Seconds that interrupted bodies have to end, when the process must stop at once."""
@@ -36,6 +41,9 @@ class _Word(Enum):
     STOP = "stop"
     NOW = "now"
     OVER = "over"
+    IDLE = "idle"
+    SPENT = "spent"
+    LEAVE = "leave"
     BROKEN = "broken"
 
 
@@ -48,6 +56,12 @@ class Process:
         self._words: SimpleQueue[_Word] = SimpleQueue()
         lease = settings().lease.total_seconds()
         board = board or Board.create(plan.board_capacity, lease=lease, shared=False)
+        self._board = board
+        self._tally = Tally(board)
+        self._why_leave = ""
+        limits = Limits.drawn(plan)
+        self._recycling = Recycling(limits, now=clock.monotonic(), memory=memory_in_use())
+        self._idleness = Idleness(plan.idle_timeout, now=clock.monotonic())
         seats = Seats()
         self._watch = Watch(board=board, seats=seats, lease=lease, ends_itself=self._is_supervised)
         self._crew = Crew(
@@ -55,11 +69,17 @@ class Process:
             board=board,
             seats=seats,
             link=Link(plan.alias),
+            most=limits.jobs,
             may_claim=lambda: self._watch.may_claim,
+            on_spent=lambda: self._words.put(_Word.SPENT),
             on_over=lambda: self._words.put(_Word.OVER),
             on_death=self._break,
         )
         self._loops = [self._loop("watch", self._watch.tick, on_end=self._watch.disarm)]
+        if self._recycling.is_needed:
+            self._loops.append(self._loop("recycling", self._look_at_limits))
+        if plan.idle_timeout is not None and not self._is_supervised:
+            self._loops.append(self._loop("idleness", self._look_for_idleness))
         if not self._is_supervised:
             keeper = Keeper(boards=lambda: [board], link=Link(plan.alias))
             chores = Chores(link=Link(plan.alias), duties=duties())
@@ -76,7 +96,7 @@ class Process:
                 self._loop("listener", listener.tick, on_end=listener.close),
             ]
 
-    def _loop(self, name: str, tick: Callable[[], float], *, on_end: Callable[[], None]) -> Loop:
+    def _loop(self, name: str, tick: Callable[[], float], *, on_end: Callable[[], None] = lambda: None) -> Loop:
         return Loop(name, tick, on_end=on_end, on_death=self._break)
 
     def _break(self) -> None:
@@ -99,36 +119,98 @@ class Process:
         """Rely on being woken, or not."""
         self._crew.hear(is_hearing=is_hearing)
 
+    def hold_back(self, count: int) -> None:
+        """Leave so many slots free for those that a process before this one still uses."""
+        self._crew.hold_back(count)
+
     def run(self) -> int:
-        """Work until asked to stop, or until nothing is due where the plan says drain, and give the exit code."""
+        """Work until asked to stop, until nothing is due where the plan says drain, or until it is time to be replaced.
+
+        Gives the exit code.
+        """
         plan = self._plan
+        began = clock.monotonic()
         signals.tell(
             signals.worker_started, None, identity=plan.identity, queues=plan.queues, concurrency=plan.concurrency
         )
-        for loop in self._loops:
-            loop.start()
-        self._crew.start()
-        code = ALL_WRITTEN
-        match self._words.get():
+        self._warn_of_memory()
+        with self._tally.counting():
+            for loop in self._loops:
+                loop.start()
+            self._crew.start()
+            code = self._end(self._next_word())
+        _tell(self._tally.released)
+        signals.tell(signals.worker_stopped, None, identity=plan.identity, written=code != NOT_ALL_WRITTEN)
+        if not self._is_supervised:
+            _tell(summary(self._board.counts, seconds=clock.monotonic() - began))
+            if code == ALL_WRITTEN and plan.drain and plan.fail_on_error and self._board.counts.failed:
+                return JOB_FAILED
+        return code
+
+    def _next_word(self) -> _Word:
+        """Wait for a word that ends the process, and see to those that only announce the end."""
+        while True:
+            match word := self._words.get():
+                case _Word.SPENT:
+                    self._leave(f"it has taken {self._board.taken:,} jobs")
+                case _Word.LEAVE:
+                    self._crew.close()
+                    self._leave(self._why_leave)
+                case _Word.IDLE:
+                    _tell(f"nothing to do for {self._plan.idle_timeout:g} s: stopping")
+                    return _Word.STOP
+                case _:
+                    return word
+
+    def _leave(self, because: str) -> None:
+        """Claim nothing more; what runs goes on for as long as it takes."""
+        self._board.note_leaving()
+        _tell(f"worker {self._plan.identity} claims nothing more and is replaced: {because}")
+
+    def _end(self, word: _Word) -> int:
+        match word:
             case _Word.OVER:
                 is_over = True
             case _Word.STOP:
                 is_over = self._finish() or self._end_at_once()
-            case _Word.NOW:
+            case _:
                 is_over = self._end_at_once()
-            case _Word.BROKEN:
-                is_over = self._end_at_once()
-                code = CANNOT_WORK
         self._end_loops(join=1.0 if is_over else 0.1)
-        signals.tell(signals.worker_stopped, None, identity=plan.identity, written=is_over)
-        return code if is_over else NOT_ALL_WRITTEN
+        if not is_over:
+            return NOT_ALL_WRITTEN
+        return CANNOT_WORK if word is _Word.BROKEN else ALL_WRITTEN
+
+    # -- limits
+
+    def _warn_of_memory(self) -> None:
+        if self._recycling.is_memory_too_low:
+            needed = memory_in_use()
+            self._board.note_needed(needed)
+            if not self._is_supervised:
+                _tell(too_low(self._plan, needed), level=logging.WARNING)
+
+    def _look_at_limits(self) -> float:
+        because = self._recycling.due(now=clock.monotonic(), memory=memory_in_use())
+        if because is not None and not self._board.is_leaving:
+            self._why_leave = because
+            self._words.put(_Word.LEAVE)
+            return 60.0
+        return INTERVAL
+
+    def _look_for_idleness(self) -> float:
+        if self._idleness.is_over([self._board], now=clock.monotonic()):
+            self._words.put(_Word.IDLE)
+            return 60.0
+        return LOOK_INTERVAL
+
+    # -- the end
 
     def _finish(self) -> bool:
         """Give running jobs their grace, or until asked again, and tell whether all came to an end."""
         self._crew.close()
+        self._board.note_leaving()
         if running := self._crew.running:
-            message = f"finishing {running} running jobs, up to {self._plan.grace:g} s; asked again, stopping now"
-            signals.tell(signals.odd, None, message=message, exception=None, level=logging.INFO)
+            _tell(f"finishing {running} running jobs, up to {self._plan.grace:g} s; asked again, stopping now")
         give_up = clock.monotonic() + self._plan.grace
         while (left := give_up - clock.monotonic()) > 0:
             try:
@@ -136,7 +218,7 @@ class Process:
             except Empty:
                 break
             # A signal may reach a worker beside its supervisor, which alone says when it is enough.
-            if not (word is _Word.STOP and self._is_supervised):
+            if word in (_Word.OVER, _Word.NOW, _Word.BROKEN) or (word is _Word.STOP and not self._is_supervised):
                 return word is _Word.OVER
         return False
 
@@ -155,3 +237,8 @@ class Process:
             loop.join(timeout=join)
         if join >= 1.0:
             self._crew.stop()
+
+
+def _tell(message: str, *, level: int = logging.INFO) -> None:
+    if message:
+        signals.tell(signals.odd, None, message=message, exception=None, level=level)

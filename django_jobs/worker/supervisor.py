@@ -10,14 +10,14 @@ import logging
 import os
 import select
 import signal
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from threading import Event
 
 from django_jobs import clock, signals
 from django_jobs.conf import settings
-from django_jobs.worker.board import Board
+from django_jobs.worker.board import Board, Counts
 from django_jobs.worker.child import Child
 from django_jobs.worker.chores import Chores, duties
 from django_jobs.worker.keeper import Keeper
@@ -25,20 +25,17 @@ from django_jobs.worker.link import Link
 from django_jobs.worker.listener import Listener
 from django_jobs.worker.loop import Loop
 from django_jobs.worker.plan import Plan
-from django_jobs.worker.process import ALL_WRITTEN, CANNOT_WORK, NOT_ALL_WRITTEN
+from django_jobs.worker.process import ALL_WRITTEN, CANNOT_WORK, JOB_FAILED, LOOK_INTERVAL, NOT_ALL_WRITTEN
+from django_jobs.worker.recycling import Idleness, too_low
+from django_jobs.worker.succession import LAST_WORD, Succession
+from django_jobs.worker.tally import summary
 from django_jobs.worker.undertaker import Death, Undertaker, describe
-
-LOOK_INTERVAL = 0.2
-"""Seconds between two looks at the boards."""
 
 QUICK_DEATH = 5.0
 """A worker that dies sooner than this many seconds after its start, without a claim, died at once."""
 
 MOST_QUICK_DEATHS = 5
 LONGEST_PAUSE = 30.0
-
-LAST_WORD = 1.5
-"""Seconds between the word to stop now and the kill."""
 
 WRITE_BOUND = 5.0
 """Seconds that the last ends may take to be written."""
@@ -57,7 +54,12 @@ class Supervisor:
         # When a vacant place is to be filled, by its number.
         self._vacant: dict[int, float] = dict.fromkeys(range(processes), 0.0)
         self._quick_deaths = 0
-        self._to_replace: deque[int] = deque()
+        self._succession = Succession(self._children, grace=plan.grace)
+        self._idleness = Idleness(plan.idle_timeout, now=clock.monotonic())
+        self._began = clock.monotonic()
+        # What the boards said of workers that are gone.
+        self._counts = Counts()
+        self._taken = 0
         self._signals: list[int] = []
         self._stop_at: float | None = None
         self._kill_at: float | None = None
@@ -116,12 +118,15 @@ class Supervisor:
         now = clock.monotonic()
         self._enforce(now)
         self._urge(now)
-        self._replace(now)
+        self._succession.tick(now, is_complete=not self._vacant and not self._is_stopping)
+        self._look_at_limits(now)
         if self._is_stopping or self._code:
             if not self._children:
                 return None
         else:
+            self._vacant |= dict.fromkeys(self._succession.followed(), now)
             self._spawn(now)
+            self._succession.tell_held_back()
             if not self._children and not self._vacant:
                 return None
         return LOOK_INTERVAL
@@ -153,7 +158,7 @@ class Supervisor:
         elif number == signal.SIGTTIN:
             self._tell_all("stacks")
         elif number == signal.SIGHUP:
-            self._to_replace = deque(self._children)
+            self._succession.replace_one_by_one()
 
     def _tell_all(self, word: str) -> None:
         for child in list(self._children.values()):
@@ -168,7 +173,8 @@ class Supervisor:
     def _spawn(self, now: float) -> None:
         for place in [place for place, moment in self._vacant.items() if moment <= now]:
             del self._vacant[place]
-            child = Child.spawn(self._plans[place], place=place, lease=self._lease, log_level=self._log_level)
+            plan = replace(self._plans[place], held_back=self._succession.held_back(place))
+            child = Child.spawn(plan, place=place, lease=self._lease, log_level=self._log_level)
             self._children[child.pid] = child
             if self._is_hearing:
                 child.say("hearing")
@@ -190,14 +196,18 @@ class Supervisor:
         is_unconfirmed = clock.monotonic() >= child.board.confirmed_until - self._lease / 8
         was_told = child.is_killed or status == NOT_ALL_WRITTEN
         child.is_killed = was_told or is_unconfirmed
+        self._heed(child.board)
+        self._counts += child.board.counts
+        self._taken += child.board.taken
         self._undertaker.receive(Death(child=child, status=status))
         self._burial.poke()
         is_planned = status == ALL_WRITTEN
         if not is_planned:
             message = f"worker {child.identity} {'was ended' if was_told else 'died'}: {describe(status)}"
             level = logging.WARNING if was_told else logging.ERROR
-            signals.tell(signals.odd, None, message=message, exception=None, level=level)
-        if self._is_stopping or (is_planned and self._plan.drain):
+            _tell(message, level)
+        is_drained = is_planned and self._plan.drain and not child.board.is_leaving
+        if self._is_stopping or is_drained or child.is_followed:
             return
         self._vacant[child.place] = clock.monotonic() + self._pause_after(child, is_planned=is_planned)
 
@@ -215,8 +225,7 @@ class Supervisor:
         """Stop at once, with an exit code that says that this can't work."""
         self._code = CANNOT_WORK
         self._stop_at = clock.monotonic()
-        message = f"{because}, so this can't work"
-        signals.tell(signals.odd, None, message=message, exception=None, level=logging.ERROR)
+        _tell(f"{because}, so this can't work", logging.ERROR)
 
     # -- what can't be left to the workers themselves
 
@@ -243,19 +252,20 @@ class Supervisor:
                 if not child.is_killed:
                     child.kill()
 
-    def _replace(self, now: float) -> None:
-        """Replace workers one by one: each finishes what runs; the next one's turn comes when its place is filled."""
-        leaving = next((child for child in self._children.values() if child.leave_at is not None), None)
-        if leaving is not None and leaving.leave_at is not None:
-            if now >= leaving.leave_at + LAST_WORD:
-                leaving.kill()
-            elif now >= leaving.leave_at:
-                leaving.say("now")
-        elif self._to_replace and not self._vacant and not self._is_stopping:
-            child = self._children.get(self._to_replace.popleft())
-            if child is not None:
-                child.leave_at = now + self._plan.grace
-                child.say("stop")
+    def _look_at_limits(self, now: float) -> None:
+        """End the command when nothing was to do for long."""
+        if not self._is_stopping and self._idleness.is_over(self._boards(), now=now, gone=self._taken):
+            _tell(f"nothing to do for {self._plan.idle_timeout:g} s: stopping", logging.INFO)
+            self.ask_to_stop()
+        for board in self._boards():
+            self._heed(board)
+
+    def _heed(self, board: Board) -> None:
+        """Drop a memory limit below what a worker takes before its first job."""
+        if board.needed and self._plan.max_memory is not None:
+            _tell(too_low(self._plan, board.needed), logging.WARNING)
+            self._plan = replace(self._plan, max_memory=None)
+            self._plans = [replace(plan, max_memory=None) for plan in self._plans]
 
     def _finish(self) -> int:
         """Write what is still to be written, within a bound, and end the loops."""
@@ -273,7 +283,16 @@ class Supervisor:
         for loop in self._loops:
             loop.join(max(0.0, give_up - clock.monotonic()))
         self._undertaker.close()
-        return self._code if self._undertaker.is_idle else NOT_ALL_WRITTEN
+        counts = self._counts + self._undertaker.counts
+        _tell(summary(counts, seconds=clock.monotonic() - self._began), logging.INFO)
+        if not self._undertaker.is_idle:
+            return NOT_ALL_WRITTEN
+        has_failed = self._plan.drain and self._plan.fail_on_error and counts.failed
+        return JOB_FAILED if has_failed and self._code == ALL_WRITTEN else self._code
+
+
+def _tell(message: str, level: int) -> None:
+    signals.tell(signals.odd, None, message=message, exception=None, level=level)
 
 
 _HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTTIN, signal.SIGCHLD)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import signal
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from django_jobs import clock, lifecycle
+from django_jobs import clock, lifecycle, signals
 from django_jobs.records import Failure, Lease
+from django_jobs.states import State
+from django_jobs.transitions import Change
+from django_jobs.worker.board import Counts
 from django_jobs.worker.child import Child
 from django_jobs.worker.link import Link
 
@@ -71,6 +77,8 @@ class Undertaker:
         self._link = link
         self._deaths: deque[Death] = deque()
         self._later: list[tuple[float, _Case]] = []
+        self.counts = Counts()
+        """What became of the jobs of the buried: failed for good, or given back."""
 
     def receive(self, death: Death) -> None:
         """Take on a dead worker."""
@@ -101,7 +109,7 @@ class Undertaker:
         self._link.close()
 
     def _bury(self, case: _Case) -> None:
-        with self._link.connected() as connection:
+        with _told(case.failure.reason) as changes, self._link.connected() as connection:
             lifecycle.bury(
                 connection,
                 case.worker,
@@ -110,3 +118,22 @@ class Undertaker:
                 failure=case.failure,
                 is_blamed=case.is_blamed,
             )
+        failed = sum(change.state is State.FAILED for change in changes)
+        released = sum(change.state is State.READY for change in changes)
+        self.counts += Counts(failed=failed, released=released)
+
+
+@contextmanager
+def _told(reason: str) -> Iterator[list[Change]]:
+    """Hear what is told to have been taken back for this reason, which names one process life."""
+    heard: list[Change] = []
+
+    def hear(*, changes: list[Change], because: str, **_: Any) -> None:
+        if because == reason:
+            heard.extend(changes)
+
+    signals.jobs_reclaimed.connect(hear)
+    try:
+        yield heard
+    finally:
+        signals.jobs_reclaimed.disconnect(hear)

@@ -73,3 +73,31 @@ def test_caps_hold_where_every_queue_is_served_too() -> None:
     assert request.queues is None
     assert request.rooms == {"mail": 1, "slow": 0}
     assert [dealt.caps for dealt in plan.dealt(2)] == [{"mail": 2, "slow": 1}, {"mail": 2, "slow": 0}]
+
+
+@pytest.mark.parametrize(
+    ("queues", "concurrency", "most"),
+    [
+        (None, 3, 3),
+        ({"mail": 1}, 4, 1),
+        ({"mail": 1, "slow": 2}, 4, 2),
+        ({"mail": 9}, 4, 4),
+        ({"mail": 1, "misc": None}, 4, 4),
+    ],
+)
+def test_it_says_how_many_processes_have_something_to_serve(
+    queues: dict[str, int | None] | None, concurrency: int, most: int
+) -> None:
+    plan = Plan(alias="default", identity="w", queues=queues, concurrency=concurrency)
+    assert plan.most_processes == most
+    # Dealt out to so many, each serves something; to one more, one wouldn't.
+    assert all(dealt.concurrency and dealt.queues != {} for dealt in plan.dealt(most))
+    beyond = plan.dealt(most + 1)[-1]
+    assert beyond.concurrency == 0 or beyond.queues == {}
+
+
+def test_what_is_held_back_is_taken_from_every_cap() -> None:
+    plan = Plan(alias="default", identity="w", queues={"a": None, "b": 4, "c": 1}, concurrency=10)
+    request = plan.request(limit=5, in_hand={"b": 1}, last_queue="a", held_back=1)
+    assert request.queues == ("a", "b")
+    assert request.rooms == {"b": 2}

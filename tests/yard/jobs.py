@@ -205,3 +205,31 @@ def hold_interpreter(path: str, seconds: float) -> None:
 def append_line(path: str, text: str) -> None:
     with Path(path).open("a") as file:
         file.write(f"{text}\n")
+
+
+# -- for limits of worker processes
+
+
+@job
+def append_pid(path: str) -> None:
+    """Say which process ran this."""
+    append_line(path, str(os.getpid()))
+
+
+hoard: list[bytes] = []
+
+
+@job
+def keep_memory(path: str, size: int) -> None:
+    """Keep so many bytes for good, as a leak does."""
+    hoard.append(b"x" * size)
+    append_line(path, str(os.getpid()))
+
+
+@job(timeout=None)
+def pass_file(path: str, name: str, gate: str) -> None:
+    """Say that it begins, wait for the file that is its gate, and say that it ends."""
+    append_line(path, f"begin {name} {os.getpid()}")
+    while not Path(gate).exists():
+        time.sleep(0.01)
+    append_line(path, f"end {name} {os.getpid()}")

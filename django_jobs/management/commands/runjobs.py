@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
 from django.db.migrations.executor import MigrationExecutor
 
-from django_jobs import logs, performers
+from django_jobs import logs, performers, signals
 from django_jobs.conf import settings
 from django_jobs.worker import flags
 from django_jobs.worker.plan import Plan, default_concurrency, new_identity, with_default_caps
@@ -73,11 +73,25 @@ class Command(BaseCommand):
                 poll=said.get("poll_interval"),
                 grace=said.get("grace", settings().grace.total_seconds()),
                 drain=said.get("drain", False),
+                fail_on_error=said.get("fail_on_error", False),
+                max_jobs=said.get("max_jobs"),
+                max_memory=said.get("max_memory"),
+                max_runtime=said.get("max_runtime"),
+                idle_timeout=said.get("idle_timeout"),
             )
         except (ValueError, TypeError, ImproperlyConfigured) as error:
             raise CommandError(str(error), returncode=CONFIGURATION) from error
-        # A process without a slot would serve nothing.
-        return plan, min(said.get("processes", flags.default_processes()), concurrency)
+        return plan, self._processes(plan, said.get("processes", flags.default_processes()))
+
+    def _processes(self, plan: Plan, asked: int | None) -> int:
+        """Start no process that would serve nothing, since slots and caps are dealt out."""
+        most = plan.most_processes
+        if asked is None:
+            return min(os.cpu_count() or 1, most)
+        if asked > most:
+            message = f"--processes {asked}: slots and caps suffice for {most} at once, so no more are started"
+            signals.tell(signals.odd, None, message=message, exception=None, level=logging.WARNING)
+        return min(asked, most)
 
     def _refuse_what_cannot_work(self, plan: Plan) -> None:
         for name, first, second in performers.clashes():
