@@ -1,6 +1,7 @@
 """Settings of the suite: `default` and `other`, both on the database that DATABASE_URL names.
 
-Processes that a test starts read here, too: LIVE_DATABASE names the test's own database, LIVE_JOBS holds DJANGO_JOBS.
+Processes that a test starts read here, too: LIVE_DATABASE names the test's own database, LIVE_JOBS holds DJANGO_JOBS,
+LIVE_APPS names apps that the test has written; LIVE_…_WHEN names a file, with whose birth the settings change.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ USE_TZ = True
 TIME_ZONE = "Europe/Paris"
 LANGUAGE_CODE = "en"
 DJANGO_JOBS = json.loads(os.environ.get("LIVE_JOBS", "{}"))
+INSTALLED_APPS += json.loads(os.environ.get("LIVE_APPS", "[]"))
 STATIC_URL = "/static/"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 # Django 6.1 wants to be told of a mailer; the test runner puts its own in the place.
@@ -80,3 +82,16 @@ MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend
 if os.environ.get("LIVE_BROKEN_WORKER") and "django_jobs.worker" in " ".join(sys.orig_argv):
     # What a worker process meets whose environment isn't the supervisor's.
     raise RuntimeError("these settings can't be used by a worker process")
+
+
+def _exists(variable: str) -> bool:
+    """Whether the file is there that the variable names: the settings change while a process runs."""
+    return Path(os.environ.get(variable, "/nowhere")).exists()
+
+
+if _exists("LIVE_BROKEN_WHEN"):
+    raise RuntimeError("these settings can't be used any more")
+if _exists("LIVE_UNKNOWN_KEY_WHEN"):
+    DJANGO_JOBS["WORKER"] = {"colour": "red"}
+if _exists("LIVE_ONE_PROCESS_WHEN"):
+    DJANGO_JOBS["WORKER"] = {"processes": 1}

@@ -222,10 +222,13 @@ def test_a_worker_tells_of_its_start_and_its_end(records: Records) -> None:
     Process(
         Plan(alias="default", identity="web1:5", queues={"mail": None, "stock": 2}, concurrency=2, drain=True)
     ).run()
-    assert [line(record) for record in records.list] == [
+    *lines, (_, _, last) = [line(record) for record in records.list]
+    assert lines == [
         ("django_jobs.worker", "INFO", "worker web1:5 · 2 slots · queues: mail, stock"),
         ("django_jobs.worker", "INFO", "worker web1:5 stopped"),
     ]
+    assert last.startswith("stopped after ")
+    assert last.endswith(": 0 succeeded, 0 failed, 0 released")
 
 
 def test_a_worker_that_left_jobs_behind_says_so(records: Records) -> None:

@@ -86,7 +86,7 @@ class Board:
     def create(cls, capacity: int, *, lease: float, shared: bool = True) -> Board:
         """Make a board for so many jobs in hand; `lease` seconds from now everything is confirmed."""
         size = (_HEADER + _SLOT * capacity) * WORD
-        fd = _new_file(size) if shared else None
+        fd = new_file(size, name="django_jobs board") if shared else None
         memory = mmap.mmap(-1 if fd is None else fd, size)
         memory[:WORD] = capacity.to_bytes(WORD, sys.byteorder)
         board = cls(memory, fd=fd)
@@ -238,10 +238,10 @@ class Board:
         return self._floats[_CLAIMED]
 
 
-def _new_file(size: int) -> int:
-    """Make a nameless file that lives in memory where the system can do that."""
+def new_file(size: int, *, name: str) -> int:
+    """Make a file without a path, which lives in memory where the system can do that; lists of open files name it."""
     if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("django_jobs board")
+        fd = os.memfd_create(name)
     else:
         with tempfile.TemporaryFile() as file:
             fd = os.dup(file.fileno())

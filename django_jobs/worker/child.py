@@ -9,12 +9,15 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from threading import Lock
+from threading import Event, Lock
 
 from django_jobs import clock
 from django_jobs.records import Lease
 from django_jobs.worker.board import Board
 from django_jobs.worker.plan import Plan, new_identity
+
+GONE = -1
+"""No descriptor: the pipe was closed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,8 +36,7 @@ class Child:
     concurrency: int
     held_back: int = 0
     is_followed: bool = False
-    _speaking: Lock = field(default_factory=Lock)
-    _is_closed: bool = False
+    lock: Lock = field(default_factory=Lock, repr=False)
 
     @classmethod
     def spawn(cls, plan: Plan, *, place: int, lease: float, log_level: int | None) -> Child:
@@ -66,13 +68,15 @@ class Child:
             held_back=plan.held_back,
         )
         child.say(json.dumps(asdict(plan) | {"log_level": log_level, "python_path": os.environ.get("PYTHONPATH")}))
+        # One that doesn't read its pipe, since it is stopped for example, must not stop us.
+        os.set_blocking(writer, False)
         return child
 
     def say(self, line: str) -> None:
-        """Write a line into the pipe, from any thread; a worker that is gone doesn't hear it."""
-        with self._speaking, suppress(BrokenPipeError, BlockingIOError):
-            # A closed descriptor may be somebody else's by now.
-            if not self._is_closed:
+        """Write a line into the pipe; a worker that is gone doesn't hear it."""
+        # Other threads speak to it, too; a number that was closed may by now be another file's.
+        with self.lock, suppress(BrokenPipeError, BlockingIOError):
+            if self.control != GONE:
                 os.write(self.control, f"{line}\n".encode())
 
     def kill(self) -> None:
@@ -85,11 +89,22 @@ class Child:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
+    def end(self, *, within: float) -> None:
+        """Wait for its end, and kill it after so many seconds."""
+        give_up = clock.monotonic() + within
+        while clock.monotonic() < give_up:
+            with suppress(ChildProcessError):
+                if os.waitpid(self.pid, os.WNOHANG) == (0, 0):
+                    Event().wait(0.02)
+                    continue
+            return
+        self.kill()
+
     def close(self) -> None:
         """Give back what is left of it, when it is dead and buried."""
-        with self._speaking:
-            self._is_closed = True
+        with self.lock:
             os.close(self.control)
+            self.control = GONE
         self.board.close()
 
 

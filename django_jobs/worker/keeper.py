@@ -28,6 +28,8 @@ class Keeper:
         self._boards = boards
         self._link = link
         self._renew_at = 0.0
+        self.renewed_at = 0.0
+        """When everything was last renewed."""
         self._locked: set[Lease] = set()
 
     @property
@@ -45,11 +47,16 @@ class Keeper:
                 # Counted from before the statement: the database's clock may have read any moment since.
                 board.confirm(now + settings().lease.total_seconds())
             self._renew_at = now + self.interval
+            self.renewed_at = now
         elif self._locked:
             self._renew(boards, only=self._locked)
         elif any(entry.is_running for board in boards for entry in board.entries()):
             self._look_for_cancelled(boards)
         return max(0.0, min(CANCEL_INTERVAL, self._renew_at - clock.monotonic()))
+
+    def hurry(self) -> None:
+        """Renew everything in the next round."""
+        self._renew_at = 0.0
 
     def close(self) -> None:
         """Close the connection."""

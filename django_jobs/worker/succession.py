@@ -47,11 +47,12 @@ class Succession:
             if following is not None:
                 self._dismiss(following, now)
 
-    def followed(self) -> list[int]:
-        """Give the places in which another worker may begin beside the one that leaves, each once."""
+    def followed(self, *, most: int) -> list[int]:
+        """Give those of the first `most` places in which one may begin beside the one that leaves, each once."""
         places = []
         for child in self._children.values():
-            if child.board.is_leaving and not child.is_followed and self.held_back(child.place) < child.concurrency:
+            is_alone = child.board.is_leaving and not child.is_followed and child.place < most
+            if is_alone and self.held_back(child.place) < child.concurrency:
                 child.is_followed = True
                 places.append(child.place)
         return places

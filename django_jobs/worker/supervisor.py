@@ -20,6 +20,7 @@ from django_jobs.conf import settings
 from django_jobs.worker.board import Board, Counts
 from django_jobs.worker.child import Child
 from django_jobs.worker.chores import Chores, duties
+from django_jobs.worker.handover import HEARD, Estate, exec_again, hear_again, hear_later, hear_once_more
 from django_jobs.worker.keeper import Keeper
 from django_jobs.worker.link import Link
 from django_jobs.worker.listener import Listener
@@ -37,6 +38,9 @@ QUICK_DEATH = 5.0
 MOST_QUICK_DEATHS = 5
 LONGEST_PAUSE = 30.0
 
+EXEC_BOUND = 1.5
+"""Seconds that each loop has to end before this program starts anew."""
+
 WRITE_BOUND = 5.0
 """Seconds that the last ends may take to be written."""
 
@@ -44,7 +48,15 @@ WRITE_BOUND = 5.0
 class Supervisor:
     """Keeps `processes` workers alive until it is told to stop."""
 
-    def __init__(self, plan: Plan, *, processes: int, log_level: int | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        processes: int,
+        log_level: int | None = None,
+        can_exec: bool = False,
+        estate: Estate | None = None,
+    ) -> None:
         self._plan = plan
         self._plans = plan.dealt(processes)
         self._log_level = log_level
@@ -64,7 +76,11 @@ class Supervisor:
         self._stop_at: float | None = None
         self._kill_at: float | None = None
         self._code = ALL_WRITTEN
-        self._undertaker = Undertaker(link=Link(plan.alias))
+        self._can_exec = can_exec
+        self._exec_asked_at: float | None = None
+        self._undertaker = Undertaker(link=Link(plan.alias), inherited=estate.cases if estate else ())
+        if estate is not None:
+            self._inherit(estate)
         self._is_hearing = False
         listener = Listener(
             link=Link(plan.alias),
@@ -73,11 +89,12 @@ class Supervisor:
             wake=lambda: self._tell_all("wake"),
             tell=self._hear_of,
         )
-        keeper = Keeper(boards=self._boards, link=Link(plan.alias))
+        self._keeper = keeper = Keeper(boards=self._boards, link=Link(plan.alias))
         chores = Chores(link=Link(plan.alias), duties=duties())
         self._burial = self._loop("undertaker", self._undertaker.tick, on_end=self._undertaker.close)
+        self._keeping = self._loop("keeper", keeper.tick, on_end=keeper.close)
         self._loops = [
-            self._loop("keeper", keeper.tick, on_end=keeper.close),
+            self._keeping,
             self._loop("chores", chores.tick, on_end=chores.close),
             self._loop("listener", listener.tick, on_end=listener.close),
             self._burial,
@@ -91,12 +108,15 @@ class Supervisor:
     def run(self) -> int:
         """Work until told to stop, and give the exit code."""
         _become_subreaper()
+        # Only this thread hears signals, so that none can be lost between its last look and an exec.
+        hear_later()
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         before = signal.set_wakeup_fd(writer)
-        handlers = {number: signal.signal(number, self._hear) for number in _HEARD}
+        handlers = {number: signal.signal(number, self._hear) for number in HEARD}
         for loop in self._loops:
             loop.start()
+        hear_again()
         try:
             while (delay := self.tick()) is not None:
                 ready, _, _ = select.select([reader], [], [], delay)
@@ -120,11 +140,13 @@ class Supervisor:
         self._urge(now)
         self._succession.tick(now, is_complete=not self._vacant and not self._is_stopping)
         self._look_at_limits(now)
+        if self._exec_asked_at is not None and self._keeper.renewed_at >= self._exec_asked_at:
+            self._exec_again()
         if self._is_stopping or self._code:
             if not self._children:
                 return None
         else:
-            self._vacant |= dict.fromkeys(self._succession.followed(), now)
+            self._vacant |= dict.fromkeys(self._succession.followed(most=len(self._plans)), now)
             self._spawn(now)
             self._succession.tell_held_back()
             if not self._children and not self._vacant:
@@ -157,8 +179,13 @@ class Supervisor:
             self.ask_to_stop()
         elif number == signal.SIGTTIN:
             self._tell_all("stacks")
-        elif number == signal.SIGHUP:
+        elif number == signal.SIGHUP and not self._can_exec:
             self._succession.replace_one_by_one()
+        elif number == signal.SIGHUP and self._exec_asked_at is None:
+            _tell("hangup: starting anew, with the code as it is now", logging.INFO)
+            self._exec_asked_at = clock.monotonic()
+            self._keeper.hurry()
+            self._keeping.poke()
 
     def _tell_all(self, word: str) -> None:
         for child in list(self._children.values()):
@@ -167,6 +194,38 @@ class Supervisor:
     def _hear_of(self, is_hearing: bool) -> None:  # noqa: FBT001 - the listener's word
         self._is_hearing = is_hearing
         self._tell_all("hearing" if is_hearing else "deaf")
+
+    # -- from one image of this program to the next
+
+    def _inherit(self, estate: Estate) -> None:
+        """Take over the workers of the image before us, and replace them one by one: their code is the old one."""
+        for child in estate.children:
+            self._children[child.pid] = child
+            self._vacant.pop(child.place, None)
+        self._began, self._counts, self._taken = estate.began, estate.counts, estate.taken
+        self._succession.replace_one_by_one()
+
+    def _exec_again(self) -> None:
+        """Start anew in this process. All leases were renewed a moment ago, so they last until we are there again."""
+        self._exec_asked_at = None
+        if self._is_stopping:
+            return
+        self._tell_all("deaf")
+        hear_later()
+        for loop in self._loops:
+            loop.stop()
+        for loop in self._loops:
+            loop.join(EXEC_BOUND)
+        hear_once_more(self._signals)
+        exec_again(
+            Estate(
+                children=list(self._children.values()),
+                cases=self._undertaker.cases,
+                began=self._began,
+                counts=self._counts + self._undertaker.counts,
+                taken=self._taken,
+            )
+        )
 
     # -- birth and death
 
@@ -207,7 +266,9 @@ class Supervisor:
             level = logging.WARNING if was_told else logging.ERROR
             _tell(message, level)
         is_drained = is_planned and self._plan.drain and not child.board.is_leaving
-        if self._is_stopping or is_drained or child.is_followed:
+        # After it was started anew, the command may have fewer places.
+        is_wanted = child.place < len(self._plans)
+        if self._is_stopping or is_drained or child.is_followed or not is_wanted:
             return
         self._vacant[child.place] = clock.monotonic() + self._pause_after(child, is_planned=is_planned)
 
@@ -293,9 +354,6 @@ class Supervisor:
 
 def _tell(message: str, level: int) -> None:
     signals.tell(signals.odd, None, message=message, exception=None, level=level)
-
-
-_HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTTIN, signal.SIGCHLD)
 
 
 def _reaped(end_group: Callable[[int], None]) -> tuple[int, int] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -47,36 +47,39 @@ death, and a row may have been locked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Case:
+class Case:
     """What is known of a death, once its board is closed."""
 
     worker: str
     running: frozenset[Lease]
     timed_out: frozenset[Lease]
-    failure: Failure
+    reason: str
     is_blamed: bool
 
     @classmethod
-    def of(cls, death: Death) -> _Case:
+    def of(cls, death: Death) -> Case:
+        """Read the board of the dead."""
         child = death.child
         running = {entry.lease for entry in child.board.entries() if entry.is_running}
-        reason = f"the worker process {child.identity} died while this ran: {death.cause}"
         return cls(
             worker=child.identity,
             running=frozenset(running - child.timed_out),
             timed_out=frozenset(child.timed_out),
-            failure=Failure(kind="crash", reason=reason),
+            reason=f"the worker process {child.identity} died while this ran: {death.cause}",
             is_blamed=not child.is_killed,
         )
 
 
 class Undertaker:
-    """Buries dead workers one after the other, each until it is written."""
+    """Buries dead workers one after the other, each until it is written.
 
-    def __init__(self, *, link: Link) -> None:
+    `inherited` are cases that another left, each with the moment from which on it is due.
+    """
+
+    def __init__(self, *, link: Link, inherited: Iterable[tuple[float, Case]] = ()) -> None:
         self._link = link
         self._deaths: deque[Death] = deque()
-        self._later: list[tuple[float, _Case]] = []
+        self._later = list(inherited)
         self.counts = Counts()
         """What became of the jobs of the buried: failed for good, or given back."""
 
@@ -89,13 +92,18 @@ class Undertaker:
         """Whether all are buried."""
         return not self._deaths
 
+    @property
+    def cases(self) -> list[tuple[float, Case]]:
+        """Give what is still to be done, and when."""
+        return [*((0.0, Case.of(death)) for death in self._deaths), *self._later]
+
     def tick(self) -> float:
         """Bury whoever waits, and look again after those of a moment ago. Gives the seconds until the next look.
 
         Raises what the database raises; the next round goes on with the same one.
         """
         while self._deaths:
-            case = _Case.of(self._deaths[0])
+            case = Case.of(self._deaths[0])
             self._bury(case)
             self._deaths.popleft().child.close()
             self._later += [(clock.monotonic() + later, case) for later in LATER_LOOKS]
@@ -108,14 +116,14 @@ class Undertaker:
         """Close the connection."""
         self._link.close()
 
-    def _bury(self, case: _Case) -> None:
-        with _told(case.failure.reason) as changes, self._link.connected() as connection:
+    def _bury(self, case: Case) -> None:
+        with _told(case.reason) as changes, self._link.connected() as connection:
             lifecycle.bury(
                 connection,
                 case.worker,
                 running=case.running,
                 timed_out=case.timed_out,
-                failure=case.failure,
+                failure=Failure(kind="crash", reason=case.reason),
                 is_blamed=case.is_blamed,
             )
         failed = sum(change.state is State.FAILED for change in changes)

@@ -86,12 +86,12 @@ def test_after_the_grace_they_are_told_to_stop_now(family: Family) -> None:
 def test_one_that_leaves_is_followed_once_as_soon_as_a_slot_is_free(family: Family) -> None:
     child = family.add(1, place=7)
     child.board.take([lease(1), lease(2)])
-    assert family.succession.followed() == []
+    assert family.succession.followed(most=8) == []
     child.board.note_leaving()
-    assert family.succession.followed() == []
+    assert family.succession.followed(most=8) == []
     child.board.end(lease(1))
-    assert family.succession.followed() == [7]
-    assert family.succession.followed() == []
+    assert family.succession.followed(most=8) == [7]
+    assert family.succession.followed(most=8) == []
 
 
 def test_a_follower_leaves_those_slots_free_that_are_still_used(family: Family) -> None:

@@ -16,7 +16,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from django_jobs import logs, performers, signals
 from django_jobs.conf import settings
-from django_jobs.worker import flags
+from django_jobs.worker import flags, handover
 from django_jobs.worker.plan import Plan, default_concurrency, new_identity, with_default_caps
 from django_jobs.worker.process import Process
 from django_jobs.worker.supervisor import Supervisor
@@ -41,19 +41,30 @@ class Command(BaseCommand):
         verbosity = options["verbosity"]
         if verbosity:
             logs.show_on_stderr(logging.DEBUG if verbosity > 1 else logging.INFO)
-        plan, processes = self._plan(options)
-        self._refuse_what_cannot_work(plan)
-        code = self._supervise(plan, processes, verbosity) if processes else self._work_here(plan)
+        estate = handover.inherited()
+        try:
+            plan, processes = self._plan(options)
+            self._refuse_what_cannot_work(plan)
+        except CommandError:
+            if estate is not None:
+                estate.dismiss()
+            raise
+        code = self._supervise(plan, processes, verbosity, estate) if processes else self._work_here(plan, estate)
         if code:
             self._exit(code)
 
-    def _supervise(self, plan: Plan, processes: int, verbosity: int) -> int:
+    def _supervise(self, plan: Plan, processes: int, verbosity: int, estate: handover.Estate | None) -> int:
         level = (logging.DEBUG if verbosity > 1 else logging.INFO) if verbosity else None
-        return Supervisor(plan, processes=processes, log_level=level).run()
+        can_exec = getattr(self, "_called_from_command_line", False)
+        return Supervisor(plan, processes=processes, log_level=level, can_exec=can_exec, estate=estate).run()
 
-    def _work_here(self, plan: Plan) -> int:
+    def _work_here(self, plan: Plan, estate: handover.Estate | None) -> int:
+        if estate is not None:
+            # Started anew, the command has no worker processes any more.
+            estate.dismiss()
         process = Process(plan)
         before = {number: signal.signal(number, lambda *_: process.ask_to_stop()) for number in _stop_signals()}
+        handover.hear_again()
         try:
             return process.run()
         finally:
