@@ -135,6 +135,16 @@ class TestKeeper:
 
 
 class TestBoard:
+    def test_one_that_was_closed_can_still_be_read_by_who_looks_at_it_just_now(self) -> None:
+        board = Board.create(2, lease=60.0)
+        fd = board.fd
+        assert fd is not None
+        board.take([Lease(id=1, token=2)])
+        board.close()
+        assert [entry.lease for entry in board.entries()] == [Lease(id=1, token=2)]
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
     def test_both_sides_see_the_same_entries(self) -> None:
         worker = Board.create(2, lease=60.0)
         assert worker.fd is not None
