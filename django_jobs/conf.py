@@ -101,6 +101,11 @@ def autodiscover() -> tuple[str, ...]:
         return Settings().autodiscover
 
 
+def is_debugging() -> bool:
+    """Whether the project runs with DEBUG, as it does where somebody edits it."""
+    return bool(django_settings.DEBUG)
+
+
 def project_language() -> str:
     """Give the language of the project, in which a job runs if it was queued in no other."""
     return str(django_settings.LANGUAGE_CODE)

@@ -163,6 +163,10 @@ FLAGS = (
     ),
     Flag(name="name", metavar="NAME", read=_text, help="what to call this worker (default host:pid)"),
     Flag(name="drain", also=("--once",), read=switch, help="run until nothing is due, then exit"),
+    Flag(
+        name="reload", read=switch,
+        help="replace worker processes when the project's code changes (default: settings.DEBUG)",
+    ),
     Flag(name="fail_on_error", read=switch, help="with --drain: exit 4 if a job failed for good meanwhile"),
     Flag(
         name="max_jobs", metavar="N", read=count,

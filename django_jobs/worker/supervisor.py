@@ -10,10 +10,10 @@ import logging
 import os
 import select
 import signal
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from threading import Event
 
 from django_jobs import clock, signals
 from django_jobs.conf import settings
@@ -28,6 +28,7 @@ from django_jobs.worker.loop import Loop
 from django_jobs.worker.plan import Plan
 from django_jobs.worker.process import ALL_WRITTEN, CANNOT_WORK, JOB_FAILED, LOOK_INTERVAL, NOT_ALL_WRITTEN
 from django_jobs.worker.recycling import Idleness, too_low
+from django_jobs.worker.reloading import Reloading, look
 from django_jobs.worker.succession import LAST_WORD, Succession
 from django_jobs.worker.tally import summary
 from django_jobs.worker.undertaker import Death, Undertaker, describe
@@ -54,6 +55,7 @@ class Supervisor:
         *,
         processes: int,
         log_level: int | None = None,
+        reload: bool = False,
         can_exec: bool = False,
         estate: Estate | None = None,
     ) -> None:
@@ -76,6 +78,7 @@ class Supervisor:
         self._stop_at: float | None = None
         self._kill_at: float | None = None
         self._code = ALL_WRITTEN
+        self._reloading = Reloading(look) if reload else None
         self._can_exec = can_exec
         self._exec_asked_at: float | None = None
         self._undertaker = Undertaker(link=Link(plan.alias), inherited=estate.cases if estate else ())
@@ -106,25 +109,33 @@ class Supervisor:
     # -- the main thread
 
     def run(self) -> int:
-        """Work until told to stop, and give the exit code."""
+        """Work until told to stop, and give the exit code. Signals are heard in the main thread of a program only."""
         _become_subreaper()
         # Only this thread hears signals, so that none can be lost between its last look and an exec.
         hear_later()
-        reader, writer = os.pipe()
-        os.set_blocking(writer, False)
-        before = signal.set_wakeup_fd(writer)
-        handlers = {number: signal.signal(number, self._hear) for number in HEARD}
         for loop in self._loops:
             loop.start()
-        hear_again()
-        try:
+        with self._hearing() as reader:
             while (delay := self.tick()) is not None:
                 ready, _, _ = select.select([reader], [], [], delay)
                 if ready:
                     os.read(reader, 4096)
             return self._finish()
+
+    @contextmanager
+    def _hearing(self) -> Iterator[int]:
+        """Note signals while this is open, and give the descriptor on which a byte comes with each."""
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        is_main = threading.current_thread() is threading.main_thread()
+        before = signal.set_wakeup_fd(writer) if is_main else -1
+        handlers = {number: signal.signal(number, self._hear) for number in HEARD} if is_main else {}
+        hear_again()
+        try:
+            yield reader
         finally:
-            signal.set_wakeup_fd(before)
+            if is_main:
+                signal.set_wakeup_fd(before)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             os.close(reader)
@@ -140,6 +151,7 @@ class Supervisor:
         self._urge(now)
         self._succession.tick(now, is_complete=not self._vacant and not self._is_stopping)
         self._look_at_limits(now)
+        self._look_at_code(now)
         if self._exec_asked_at is not None and self._keeper.renewed_at >= self._exec_asked_at:
             self._exec_again()
         if self._is_stopping or self._code:
@@ -278,7 +290,7 @@ class Supervisor:
             self._quick_deaths = 0
             return 0.0
         self._quick_deaths += 1
-        if self._quick_deaths >= MOST_QUICK_DEATHS:
+        if self._quick_deaths >= MOST_QUICK_DEATHS and self._reloading is None:
             self._give_up(f"{self._quick_deaths} workers in a row died at once")
         return min(0.1 * 2.0**self._quick_deaths, LONGEST_PAUSE)
 
@@ -328,6 +340,13 @@ class Supervisor:
             self._plan = replace(self._plan, max_memory=None)
             self._plans = [replace(plan, max_memory=None) for plan in self._plans]
 
+    def _look_at_code(self, now: float) -> None:
+        """Replace all workers when the code has changed; those that can't live wait for that."""
+        if self._reloading is not None and (path := self._reloading.changed(now)) is not None:
+            _tell(f"{path} has changed: replacing the workers", logging.INFO)
+            self._succession.replace_all(now)
+            self._vacant = dict.fromkeys(self._vacant, now)
+
     def _finish(self) -> int:
         """Write what is still to be written, within a bound, and end the loops."""
         give_up = clock.monotonic() + WRITE_BOUND
@@ -338,7 +357,7 @@ class Supervisor:
         while not self._undertaker.is_idle and clock.monotonic() < give_up:
             delay = last.turn()
             if not self._undertaker.is_idle:
-                Event().wait(delay)
+                threading.Event().wait(delay)
         for loop in self._loops:
             loop.stop()
         for loop in self._loops:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,9 +22,17 @@ PATIENCE = 60.0
 
 
 class Worker:
-    """One `manage.py runjobs`, with its stderr in a file."""
+    """One `manage.py runjobs`, or another command of this interpreter, with its stderr in a file."""
 
-    def __init__(self, folder: Path, *arguments: str, jobs: dict[str, Any] | None = None, name: str = "worker") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        jobs: dict[str, Any] | None = None,
+        name: str = "worker",
+        command: Sequence[str] = ("-m", "django", "runjobs"),
+        before: Sequence[str] = (),
+    ) -> None:
         self.log = folder / f"{name}.log"
         environment = {
             **os.environ,
@@ -35,7 +43,7 @@ class Worker:
         }
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "django", "runjobs", *arguments],
+                [*before, sys.executable, *command, *arguments],
                 env=environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -68,9 +76,9 @@ class Worker:
 
 
 @contextmanager
-def worker(folder: Path, *arguments: str, jobs: dict[str, Any] | None = None, name: str = "worker") -> Iterator[Worker]:
-    """Run one worker that may end by itself, and end it with the test otherwise."""
-    started = Worker(folder, *arguments, jobs=jobs, name=name)
+def worker(folder: Path, *arguments: str, **how: Any) -> Iterator[Worker]:
+    """Run one worker that may end by itself, and end it with the test otherwise; `how` as for Worker."""
+    started = Worker(folder, *arguments, **how)
     try:
         yield started
     finally:

@@ -6,7 +6,9 @@ import logging
 import os
 import signal
 import sys
+import threading
 from argparse import ArgumentParser
+from dataclasses import dataclass
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -15,7 +17,7 @@ from django.db import DatabaseError, connections
 from django.db.migrations.executor import MigrationExecutor
 
 from django_jobs import logs, performers, signals
-from django_jobs.conf import settings
+from django_jobs.conf import is_debugging, settings
 from django_jobs.worker import flags, handover
 from django_jobs.worker.plan import Plan, default_concurrency, new_identity, with_default_caps
 from django_jobs.worker.process import Process
@@ -23,6 +25,15 @@ from django_jobs.worker.supervisor import Supervisor
 
 CONFIGURATION = 1
 """Exit code: it can't work like this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """What the command was asked for."""
+
+    plan: Plan
+    processes: int
+    reload: bool
 
 
 class Command(BaseCommand):
@@ -43,27 +54,34 @@ class Command(BaseCommand):
             logs.show_on_stderr(logging.DEBUG if verbosity > 1 else logging.INFO)
         estate = handover.inherited()
         try:
-            plan, processes = self._plan(options)
-            self._refuse_what_cannot_work(plan)
+            order = self._order(options)
+            self._refuse_what_cannot_work(order.plan)
         except CommandError:
             if estate is not None:
                 estate.dismiss()
             raise
-        code = self._supervise(plan, processes, verbosity, estate) if processes else self._work_here(plan, estate)
+        code = self._supervise(order, verbosity, estate) if order.processes else self._work_here(order.plan, estate)
         if code:
             self._exit(code)
 
-    def _supervise(self, plan: Plan, processes: int, verbosity: int, estate: handover.Estate | None) -> int:
-        level = (logging.DEBUG if verbosity > 1 else logging.INFO) if verbosity else None
-        can_exec = getattr(self, "_called_from_command_line", False)
-        return Supervisor(plan, processes=processes, log_level=level, can_exec=can_exec, estate=estate).run()
+    def _supervise(self, order: _Order, verbosity: int, estate: handover.Estate | None) -> int:
+        return Supervisor(
+            order.plan,
+            processes=order.processes,
+            log_level=(logging.DEBUG if verbosity > 1 else logging.INFO) if verbosity else None,
+            reload=order.reload,
+            can_exec=getattr(self, "_called_from_command_line", False),
+            estate=estate,
+        ).run()
 
     def _work_here(self, plan: Plan, estate: handover.Estate | None) -> int:
         if estate is not None:
             # Started anew, the command has no worker processes any more.
             estate.dismiss()
         process = Process(plan)
-        before = {number: signal.signal(number, lambda *_: process.ask_to_stop()) for number in _stop_signals()}
+        # Elsewhere than in the main thread nobody can hear signals.
+        heard = _stop_signals() if threading.current_thread() is threading.main_thread() else ()
+        before = {number: signal.signal(number, lambda *_: process.ask_to_stop()) for number in heard}
         handover.hear_again()
         try:
             return process.run()
@@ -71,16 +89,15 @@ class Command(BaseCommand):
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _plan(self, options: dict[str, Any]) -> tuple[Plan, int]:
+    def _order(self, options: dict[str, Any]) -> _Order:
         try:
             said = flags.said(options, os.environ, settings().worker)
-            concurrency = said.get("concurrency", default_concurrency())
             plan = Plan(
                 alias=settings().database,
                 name=said.get("name"),
                 identity=new_identity(said.get("name")),
                 **with_default_caps(said.get("queues")),
-                concurrency=concurrency,
+                concurrency=said.get("concurrency", default_concurrency()),
                 poll=said.get("poll_interval"),
                 grace=said.get("grace", settings().grace.total_seconds()),
                 drain=said.get("drain", False),
@@ -90,9 +107,13 @@ class Command(BaseCommand):
                 max_runtime=said.get("max_runtime"),
                 idle_timeout=said.get("idle_timeout"),
             )
+            processes = self._processes(plan, said.get("processes", flags.default_processes()))
+            if said.get("reload") and not processes:
+                message = "--reload replaces worker processes, and --processes 0 has none"
+                raise ValueError(message)
         except (ValueError, TypeError, ImproperlyConfigured) as error:
             raise CommandError(str(error), returncode=CONFIGURATION) from error
-        return plan, self._processes(plan, said.get("processes", flags.default_processes()))
+        return _Order(plan=plan, processes=processes, reload=said.get("reload", is_debugging()))
 
     def _processes(self, plan: Plan, asked: int | None) -> int:
         """Start no process that would serve nothing, since slots and caps are dealt out."""
