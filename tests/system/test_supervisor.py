@@ -33,6 +33,10 @@ def worker_pid(output: str, number: int = -1) -> int:
     return int(found[number])
 
 
+def worker_pids(output: str) -> list[int]:
+    return [int(pid) for pid in re.findall(r"worker [^:\s]+:(\d+):\w+ · \d+ slots", output)]
+
+
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -107,6 +111,24 @@ class TestTimeouts:
             assert len(pids) == 2
             until(lambda: not any(is_alive(pid) for pid in pids), what="nothing is left of them")
 
+    def test_o18_nothing_is_left_of_the_processes_of_fifty_jobs(self, tmp_path: Path) -> None:
+        marks = tmp_path / "marks"
+        started = [
+            jobs.run_subprocess.using(max_attempts=1, timeout=2).later(str(marks), 600.0)
+            if number % 2
+            else jobs.leave_orphan.later(str(marks))
+            for number in range(50)
+        ]
+        with workers(tmp_path, "--processes", "2", "-c", "10", jobs=SOON) as [running]:
+            until(lambda: all(ended(job) for job in started), what="all jobs end")
+            pids = [int(line.split()[-1]) for line in lines(marks)]
+            assert len(set(pids)) >= 50
+            running.send(signal.SIGTERM)
+            assert running.wait() == 0
+            # A zombie would still be found.
+            assert not any(is_alive(pid) for pid in pids)
+        assert {job.state for job in started} == {"SUCCESSFUL", "FAILED"}
+
     def test_neighbours_of_a_killed_body_run_again_uncounted(self, tmp_path: Path) -> None:
         marks = tmp_path / "marks"
         stuck = jobs.sleep_in_c.later(str(tmp_path / "stuck"), 600.0)
@@ -128,6 +150,25 @@ class TestDeaths:
         assert (job.state, job.attempts, job.crashes, kinds(job)) == ("SUCCESSFUL", 2, 1, ["crash"])
         assert job.errors[0]["reason"].endswith("died while this ran: signal SIGKILL")
         assert lines(marks) == ["begin x", "begin x", "end x"]
+
+    def test_o14_the_sibling_of_a_killed_worker_and_its_job_are_left_alone(self, tmp_path: Path) -> None:
+        marks, gate = tmp_path / "marks", tmp_path / "gate"
+        started = [jobs.pass_file.later(str(marks), f"{n}", str(gate)) for n in range(2)]
+        with workers(tmp_path, "--processes", "2", "-c", "2") as [running]:
+            until(lambda: len(lines(marks)) == 2, what="both jobs begin")
+            killed, sibling = (int(line.split()[2]) for line in lines(marks))
+            if killed == sibling:
+                # One worker had taken both before the other was there.
+                sibling = next(pid for pid in worker_pids(running.output) if pid != killed)
+            os.kill(killed, signal.SIGKILL)
+            until(lambda: running.output.count(" slots · ") == 3, what="it is replaced")
+            assert is_alive(sibling)
+            gate.touch()
+            until(lambda: all(ended(job) for job in started), what="both jobs end")
+            running.send(signal.SIGTERM)
+            assert running.wait() == 0
+        assert {job.state for job in started} == {"SUCCESSFUL"}
+        assert not any(line.split()[2] == str(killed) for line in lines(marks) if line.startswith("end"))
 
     def test_o11_a_job_that_kills_its_process_is_found_and_its_neighbours_live(self, tmp_path: Path) -> None:
         marks = tmp_path / "marks"
@@ -212,6 +253,13 @@ class TestHeld:
             assert running.wait() == 0
         job.refresh_from_db()
         assert (job.state, lines(marks)) == ("SUCCESSFUL", ["begin x", "end x"])
+
+    def test_o21_a_job_ends_its_own_children_as_any_program_does(self, tmp_path: Path) -> None:
+        marks = tmp_path / "marks"
+        job = jobs.end_forked_child.later(str(marks))
+        with workers(tmp_path):
+            until(lambda: ended(job), what="the job ends")
+        assert (job.state, lines(marks)) == ("SUCCESSFUL", [str(-signal.SIGTERM)])
 
 
 class TestReplacing:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import subprocess
 import threading
 import time
+import warnings
 from collections import defaultdict
 from pathlib import Path
 
@@ -205,6 +207,32 @@ def hold_interpreter(path: str, seconds: float) -> None:
 def append_line(path: str, text: str) -> None:
     with Path(path).open("a") as file:
         file.write(f"{text}\n")
+
+
+@job
+def leave_orphan(path: str) -> None:
+    """Start a process that starts another and ends: that one is nobody's child but its inheritor's."""
+    command = f"sleep 600 >/dev/null 2>&1 & echo $! >> '{path}'"
+    subprocess.run(["sh", "-c", command], check=True)
+
+
+@job
+def leave_short_orphan(path: str) -> None:
+    """Leave a process behind that soon ends by itself, and says so."""
+    subprocess.run(["sh", "-c", f"(sleep 0.5; echo done >> '{path}') >/dev/null 2>&1 &"], check=True)
+
+
+@job
+def end_forked_child(path: str) -> None:
+    """Start a process by fork, end it as any other, and say how it ended."""
+    with warnings.catch_warnings():
+        # Python 3.12 and later warn of forks beside threads.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+        child.start()
+    child.terminate()
+    child.join(PATIENCE)
+    append_line(path, str(child.exitcode))
 
 
 # -- for limits of worker processes
