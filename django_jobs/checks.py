@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from django.core import checks
@@ -10,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
 from django_jobs import conf, performers
+from django_jobs.worker.flags import FLAGS, unknown_keys
 
 
 def register() -> None:
@@ -30,7 +31,19 @@ def check_settings(**_: Any) -> list[checks.CheckMessage]:
         settings = conf.settings()
     except ImproperlyConfigured as error:
         return [*found, *(checks.Error(line, id="django_jobs.E001") for line in str(error).splitlines())]
-    return [*found, *_check_alias(settings.database)]
+    return [*found, *_check_worker(settings.worker), *_check_alias(settings.database)]
+
+
+def _check_worker(setting: Mapping[str, Any]) -> list[checks.CheckMessage]:
+    """Check the keys of WORKER, which `runjobs` refuses: better to hear of them before it is started."""
+    return [
+        checks.Warning(
+            f"DJANGO_JOBS['WORKER'] has the unknown key {key!r}.",
+            hint=f"Did you mean {near!r}?" if near else f"The keys are {', '.join(flag.name for flag in FLAGS)}.",
+            id="django_jobs.W001",
+        )
+        for key, near in unknown_keys(setting).items()
+    ]
 
 
 def _check_alias(alias: str) -> list[checks.CheckMessage]:

@@ -69,6 +69,12 @@ def test_w001_an_unknown_key_far_from_all_is_told_with_all() -> None:
     assert str(hint).startswith("The keys are DATABASE, QUEUES, DEFAULT_QUEUE, ")
 
 
+def test_w001_an_unknown_key_of_worker_is_told_with_the_nearest() -> None:
+    with override_settings(DJANGO_JOBS={"WORKER": {"max_job": 5, "concurrency": 2}}):
+        message = "DJANGO_JOBS['WORKER'] has the unknown key 'max_job'."
+        assert texts() == [("django_jobs.W001", message, "Did you mean 'max_jobs'?")]
+
+
 def test_e001_the_setting_is_no_dict() -> None:
     with override_settings(DJANGO_JOBS=["DATABASE"]):
         assert texts() == [("django_jobs.E001", "DJANGO_JOBS is ['DATABASE']; give a dict", None)]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,6 +42,13 @@ def test_every_flag_names_its_variable_in_the_help(flag: flags.Flag) -> None:
     flag.declare(parser)
     assert flag.variable == "DJANGO_JOBS_" + flag.name.upper()
     assert f"[{flag.variable}]" in " ".join(parser.format_help().split())
+
+
+@pytest.mark.parametrize("flag", flags.FLAGS, ids=lambda flag: flag.name)
+def test_every_flag_has_its_line_in_the_reference(flag: flags.Flag) -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "reference" / "runjobs.md").read_text()
+    [line] = [line for line in page.splitlines() if line.startswith("|") and f"`{flag.variable}`" in line]
+    assert f"`{flag.spelling}" in line
 
 
 def test_queues_are_a_text_or_in_the_setting_a_list() -> None:
