@@ -40,7 +40,7 @@ class Flag(IntFlag):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How many jobs succeeded, failed for good, and were given back."""
+    """How many jobs succeeded, failed for good, and were given back though they had started."""
 
     succeeded: int = 0
     failed: int = 0

@@ -165,7 +165,8 @@ class Process:
     def _leave(self, because: str) -> None:
         """Claim nothing more; what runs goes on for as long as it takes."""
         self._board.note_leaving()
-        _tell(f"worker {self._plan.identity} claims nothing more and is replaced: {because}")
+        then = "is replaced" if self._is_supervised else "ends"
+        _tell(f"worker {self._plan.identity} claims nothing more and {then}: {because}")
 
     def _end(self, word: _Word) -> int:
         match word:

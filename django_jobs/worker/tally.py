@@ -41,8 +41,9 @@ class Tally:
             signals.job_finished.disconnect(self._hear)
 
     def _hear(self, *, claim: Claim, outcome: Outcome, change: Change, **_: Any) -> None:
-        is_released = isinstance(outcome, Released)
-        if isinstance(outcome, Released) and outcome.started:
+        # What had not started isn't worth a word.
+        is_released = isinstance(outcome, Released) and outcome.started and change.state is State.READY
+        if is_released:
             self._released.append(_Named(id=claim.id, name=claim.name))
         self._board.count(
             Counts(

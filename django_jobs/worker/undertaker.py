@@ -127,7 +127,7 @@ class Undertaker:
                 is_blamed=case.is_blamed,
             )
         failed = sum(change.state is State.FAILED for change in changes)
-        released = sum(change.state is State.READY for change in changes)
+        released = sum(change.state is State.READY and change.lease in case.running for change in changes)
         self.counts += Counts(failed=failed, released=released)
 
 
