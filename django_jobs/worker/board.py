@@ -164,11 +164,11 @@ class Board:
         """Say that so many bytes, more than the limit, were taken before the first job."""
         self._ints[_NEEDED] = memory
 
-    def count(self, more: Counts) -> None:
+    def count(self, *, succeeded: int = 0, failed: int = 0, released: int = 0) -> None:
         """Count ends that were written."""
-        self._ints[_SUCCEEDED] += more.succeeded
-        self._ints[_FAILED] += more.failed
-        self._ints[_RELEASED] += more.released
+        self._ints[_SUCCEEDED] += succeeded
+        self._ints[_FAILED] += failed
+        self._ints[_RELEASED] += released
 
     # -- the supervisor's side
 

@@ -41,15 +41,14 @@ class Tally:
             signals.job_finished.disconnect(self._hear)
 
     def _hear(self, *, claim: Claim, outcome: Outcome, change: Change, **_: Any) -> None:
-        # What had not started isn't worth a word.
-        is_released = isinstance(outcome, Released) and outcome.started and change.state is State.READY
-        if is_released:
+        if change.state is State.SUCCESSFUL:
+            self._board.count(succeeded=1)
+        elif change.state is State.FAILED:
+            self._board.count(failed=1)
+        elif isinstance(outcome, Released) and outcome.started and change.state is State.READY:
+            # What had not started isn't worth a word.
             self._released.append(_Named(id=claim.id, name=claim.name))
-        self._board.count(
-            Counts(
-                succeeded=change.state is State.SUCCESSFUL, failed=change.state is State.FAILED, released=is_released
-            )
-        )
+            self._board.count(released=1)
 
     @property
     def released(self) -> str:
