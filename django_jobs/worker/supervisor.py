@@ -10,6 +10,7 @@ import logging
 import os
 import select
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -81,6 +82,7 @@ class Supervisor:
         self._reloading = Reloading(look) if reload else None
         self._can_exec = can_exec
         self._exec_asked_at: float | None = None
+        self._is_in_terminal = sys.stdin is not None and sys.stdin.isatty()
         self._undertaker = Undertaker(link=Link(plan.alias), inherited=estate.cases if estate else ())
         if estate is not None:
             self._inherit(estate)
@@ -191,6 +193,9 @@ class Supervisor:
             self.ask_to_stop()
         elif number == signal.SIGTTIN:
             self._tell_all("stacks")
+        elif number == signal.SIGHUP and self._is_in_terminal:
+            # Its window was closed: nobody wants the command to go on out of sight.
+            self.ask_to_stop()
         elif number == signal.SIGHUP and not self._can_exec:
             self._succession.replace_one_by_one()
         elif number == signal.SIGHUP and self._exec_asked_at is None:

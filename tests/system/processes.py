@@ -32,6 +32,7 @@ class Worker:
         name: str = "worker",
         command: Sequence[str] = ("-m", "django", "runjobs"),
         before: Sequence[str] = (),
+        stdin: int = subprocess.DEVNULL,
     ) -> None:
         self.log = folder / f"{name}.log"
         environment = {
@@ -47,7 +48,7 @@ class Worker:
                 env=environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
             )
 
     @property

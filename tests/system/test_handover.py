@@ -201,3 +201,20 @@ def test_fewer_processes_than_before_leave_fewer(tmp_path: Path, monkeypatch: py
         job = jobs.append.later(str(tmp_path / "marks"), "x")
         until(lambda: ended(job), what="it works")
         assert "died" not in running.output
+
+
+def test_in_a_terminal_a_hangup_means_that_its_window_was_closed(tmp_path: Path) -> None:
+    ours, its = os.openpty()
+    marks, gate = tmp_path / "marks", tmp_path / "gate"
+    job = jobs.pass_file.later(str(marks), "x", str(gate))
+    with worker(tmp_path, stdin=its) as running:
+        until(lambda: lines(marks), what="the job begins")
+        running.send(signal.SIGHUP)
+        until(lambda: "finishing 1 running jobs" in running.output, what="it stops")
+        gate.touch()
+        assert running.wait() == 0
+        assert ANEW not in running.output
+    os.close(ours)
+    os.close(its)
+    job.refresh_from_db()
+    assert (job.state, job.attempts) == ("SUCCESSFUL", 1)
