@@ -126,6 +126,15 @@ def claim(connection: BaseDatabaseWrapper, request: ClaimRequest, *, token: int 
     return claimed
 
 
+def begin_life(connection: BaseDatabaseWrapper, token: int) -> Callable[[], None]:
+    """Show others that this process lives and has what it is about to claim under `token` in hand.
+
+    Gives what ends that. Until then nobody takes it back by time, where the database is a file of this host; elsewhere
+    the lease alone judges.
+    """
+    return store_for(connection.alias).begin_life(connection, token)
+
+
 def disown(connection: BaseDatabaseWrapper, worker: str, tokens: Iterable[int]) -> None:
     """Give back, uncounted, what claims of these tokens took: their answers never came, so nothing has started."""
     store, given = store_for(connection.alias), set(tokens)

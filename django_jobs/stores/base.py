@@ -148,10 +148,17 @@ class Store(ABC):
         """Find the rows that a worker holds."""
         return [_read_held(row) for row in self.run(connection, statements.HELD_BY, {"worker": worker})]
 
+    def begin_life(self, connection: BaseDatabaseWrapper, token: int) -> Callable[[], None]:
+        """Show, where the database has a means, that this process lives and has the claim of `token` in hand.
+
+        Gives what ends that. While it is shown the claim isn't `lapsed`, whatever the clock says.
+        """
+        return _nothing
+
     # -- chores
 
     def lapsed(self, connection: BaseDatabaseWrapper, *, limit: int) -> list[HeldRow]:
-        """Find held rows whose lease, or deadline, is over."""
+        """Find held rows whose lease, or deadline, is over and whose holder doesn't show that it lives."""
         return [_read_held(row) for row in self.run(connection, statements.LAPSED, {"limit": limit})]
 
     def reclaim(self, connection: BaseDatabaseWrapper, changes: Sequence[Change]) -> set[Lease]:
@@ -408,6 +415,10 @@ def _change_rows(changes: Iterable[Change]) -> str:
             for change in changes
         ]
     )
+
+
+def _nothing() -> None:
+    pass
 
 
 def _entry(failure: Failure) -> str:

@@ -6,15 +6,18 @@ timeout doesn't cover is retried within a bound, but never inside a caller's tra
 
 from __future__ import annotations
 
+import logging
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from django.db import OperationalError
 
-from django_jobs import clock
+from django_jobs import clock, signals
+from django_jobs.records import HeldRow
+from django_jobs.stores import lives
 from django_jobs.stores.base import MOST_ERRORS, Store
 
 if TYPE_CHECKING:
@@ -62,6 +65,10 @@ class SQLiteStore(Store):
     skip = ""
     own = ""
 
+    def __init__(self, *, job_table: str, queue_table: str) -> None:
+        super().__init__(job_table=job_table, queue_table=queue_table)
+        self._spared: dict[int, str] = {}
+
     def run(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run one statement, again for a while where the file is locked and no transaction is open."""
         give_up = time.monotonic() + LOCKED_BOUND
@@ -73,6 +80,33 @@ class SQLiteStore(Store):
                 if not (patient and _is_locked(error)):
                     raise
             time.sleep(random.uniform(0.005, 0.05))  # noqa: S311 - spreads writers, no secret
+
+    def begin_life(self, connection: BaseDatabaseWrapper, token: int) -> Callable[[], None]:
+        """Lock a byte beside the file."""
+        return lives.begin(self._file(connection), token)
+
+    def lapsed(self, connection: BaseDatabaseWrapper, *, limit: int) -> list[HeldRow]:
+        """Ask for the locks beside the file; looks at all rows, so that those of a stopped process hide no other."""
+        rows = super().lapsed(connection, limit=-1)
+        file = self._file(connection) if rows else ""
+        spared = {row.token: row.worker or "" for row in rows if lives.is_there(file, row.token)}
+        self._tell_of_spared(spared)
+        return [row for row in rows if row.token not in spared][:limit]
+
+    def _tell_of_spared(self, spared: dict[int, str]) -> None:
+        """Say once of each claim that time would have ended and that is left with its holder."""
+        new, self._spared = spared.keys() - self._spared.keys(), spared
+        for worker in sorted({spared[token] for token in new}):
+            message = (
+                f"the lease of worker {worker} ran out, but its process lives, so its jobs are left to it until it "
+                "ends; was it stopped, or has somebody locked the database file for that long?"
+            )
+            signals.tell(signals.odd, None, message=message, exception=None, level=logging.WARNING)
+
+    def _file(self, connection: BaseDatabaseWrapper) -> str:
+        """Give the path of the database's file, '' where it has none."""
+        databases = self.run(connection, "pragma database_list", {})
+        return next((path or "" for _, name, path in databases if name == "main"), "")
 
     def draw_ids(self, connection: BaseDatabaseWrapper, count: int) -> list[int]:
         """Move the table's AUTOINCREMENT on, as an insert would; the caller's transaction keeps the two together."""

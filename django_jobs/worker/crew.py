@@ -72,6 +72,8 @@ class Crew:
         self._on_death = on_death
         self._in_hand: dict[Lease, Claim] = {}
         self._unanswered: list[int] = []
+        # What ends the life of a claim, by its token.
+        self._lives: dict[int, Callable[[], None]] = {}
         self._todo: deque[Claim] = deque()
         self._ended: list[Run] = []
         self._running = 0
@@ -170,8 +172,17 @@ class Crew:
             raise
         with self._changed:
             self._ended += locked
-        delay = self._claimed()
+        try:
+            delay = self._claimed()
+        finally:
+            self._end_lives()
         return LOCKED_PAUSE if locked else delay
+
+    def _end_lives(self) -> None:
+        """Leave to the clock whatever somebody may find held under claims of which nothing is in hand any more."""
+        in_hand = {lease.token for lease in self._in_hand}.union(self._unanswered)
+        for token in self._lives.keys() - in_hand:
+            self._lives.pop(token)()
 
     def _settled(self, ended: list[Run]) -> list[Run]:
         if not ended:
@@ -242,6 +253,7 @@ class Crew:
         token = lifecycle.new_token()
         self._unanswered.append(token)
         with self._link.connected() as connection:
+            self._lives[token] = lifecycle.begin_life(connection, token)
             claimed = lifecycle.claim(connection, request, token=token)
         self._unanswered.remove(token)
         self._board.note_claim()

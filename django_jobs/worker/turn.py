@@ -42,19 +42,37 @@ def work_claim(queue: str | None = None, *, only: tuple[str, ...] | None = None)
     connection = connections[settings().database]
     if not is_in_transaction(connection):
         refresh(connection)
-    claim = _claimed(connection, queue, only)
-    if claim is None:
-        return None
-    with _kept(connection, claim) as seat:
-        seat.enter(claim.lease)
-        outcome = runner.run(claim)
-        if (interruption := seat.leave()) is not None:
-            outcome = runner.interrupted(claim, interruption, outcome)
-        _settle(connection, claim, outcome)
+    token = lifecycle.new_token()
+    with _living(connection, token):
+        claim = _claimed(connection, queue, only, token)
+        if claim is None:
+            return None
+        with _kept(connection, claim) as seat:
+            seat.enter(claim.lease)
+            outcome = runner.run(claim)
+            if (interruption := seat.leave()) is not None:
+                outcome = runner.interrupted(claim, interruption, outcome)
+            _settle(connection, claim, outcome)
     return claim, outcome
 
 
-def _claimed(connection: BaseDatabaseWrapper, queue: str | None, only: tuple[str, ...] | None) -> Claim | None:
+@contextmanager
+def _living(connection: BaseDatabaseWrapper, token: int) -> Iterator[None]:
+    """Show that this process lives while it has a claim of `token` in hand.
+
+    Within a transaction nobody else sees the claim, so nobody can take it.
+    """
+    end = None if is_in_transaction(connection) else lifecycle.begin_life(connection, token)
+    try:
+        yield
+    finally:
+        if end is not None:
+            end()
+
+
+def _claimed(
+    connection: BaseDatabaseWrapper, queue: str | None, only: tuple[str, ...] | None, token: int
+) -> Claim | None:
     plan = Plan(
         alias=connection.alias, identity=new_identity(), queues=None if queue is None else {queue: None}, concurrency=1
     )
@@ -62,7 +80,8 @@ def _claimed(connection: BaseDatabaseWrapper, queue: str | None, only: tuple[str
     if only is not None:
         request = replace(request, names=only)
     while True:
-        claimed = lifecycle.claim(connection, request)
+        # What only ended expired rows has used up no token.
+        claimed = lifecycle.claim(connection, request, token=token)
         if claimed.claims or not claimed.expired:
             return claimed.claims[0] if claimed.claims else None
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import multiprocessing
+import fcntl
 import os
 import subprocess
 import threading
@@ -102,6 +103,29 @@ def wait_for_file(path: str, gate: str) -> None:
     while not Path(gate).exists():
         time.sleep(0.01)
     append_line(path, "end")
+
+
+@job(timeout=None)
+def wait_alone_for_file(path: str, gate: str) -> None:
+    """Do as `wait_for_file`, and say where another body of the kind is there; a lock shows that, which ends with it."""
+    with Path(f"{path}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            append_line(path, "beside another")
+        wait_for_file(path, gate)
+
+
+@job(timeout=None)
+def sleep_alone_in_c(path: str, seconds: float) -> None:
+    """Sleep in one call, which no exception reaches, and say where another body of the kind is there."""
+    with Path(f"{path}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            append_line(path, "beside another")
+        append_line(path, "begin")
+        time.sleep(seconds)
 
 
 @job
