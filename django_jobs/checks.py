@@ -120,7 +120,7 @@ SQLITE_OPTIONS = (
 
 
 def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[checks.CheckMessage]:
-    """Check an SQLite file for the modes in which readers and a writer work side by side."""
+    """Check an SQLite file for the options with which requests and workers get along; we never set them ourselves."""
     try:
         alias = conf.settings().database
     except ImproperlyConfigured:
@@ -136,10 +136,16 @@ def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[
 
 
 def _sqlite_troubles(alias: str) -> Iterator[str]:
-    with connections[alias].cursor() as cursor:
+    connection: Any = connections[alias]
+    with connection.cursor() as cursor:
         [mode] = cursor.execute("PRAGMA journal_mode").fetchone()
         [patience] = cursor.execute("PRAGMA busy_timeout").fetchone()
     if mode not in {"wal", "memory"}:
         yield f"has the journal mode {mode}, in which workers and requests block each other"
+    if mode != "memory" and (connection.transaction_mode or "DEFERRED") == "DEFERRED":
+        yield (
+            "begins transactions as reads (DEFERRED), so that one which reads before it writes fails at once, whatever "
+            "the timeout, when somebody has written meanwhile"
+        )
     if not patience:
         yield "has a timeout of 0, so that the second of two writers fails at once"

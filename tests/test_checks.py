@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -42,7 +44,10 @@ def test_a_good_project_is_silent() -> None:
 
 
 @pytest.mark.django_db
-def test_a_good_database_is_silent() -> None:
+def test_a_good_database_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    if connections["default"].vendor == "sqlite":
+        # The suite runs with Django's default, which is the harder one for us.
+        monkeypatch.setattr(connections["default"], "transaction_mode", "IMMEDIATE")
     assert found(databases=["default"]) == []
 
 
@@ -154,17 +159,38 @@ HINT = (
 
 
 def test_d003_a_file_without_wal(sqlite_file: Callable[..., list[CheckMessage]]) -> None:
-    [warning] = sqlite_file()
+    [warning] = sqlite_file(transaction_mode="IMMEDIATE")
     trouble = "has the journal mode delete, in which workers and requests block each other."
     assert (warning.id, warning.hint) == ("django_jobs.D003", HINT)
     assert warning.msg == f"The SQLite database 'file' {trouble}"
 
 
 def test_d003_a_file_without_a_timeout(sqlite_file: Callable[..., list[CheckMessage]]) -> None:
-    [warning] = sqlite_file(init_command=WAL, timeout=0)
+    [warning] = sqlite_file(init_command=WAL, transaction_mode="IMMEDIATE", timeout=0)
     trouble = "has a timeout of 0, so that the second of two writers fails at once."
     assert (warning.id, warning.hint) == ("django_jobs.D003", HINT)
     assert warning.msg == f"The SQLite database 'file' {trouble}"
+
+
+@pytest.mark.parametrize("options", [{}, {"transaction_mode": None}, {"transaction_mode": "DEFERRED"}])
+def test_d003_a_file_whose_transactions_begin_as_reads(
+    sqlite_file: Callable[..., list[CheckMessage]], options: dict[str, Any]
+) -> None:
+    [warning] = sqlite_file(init_command=WAL, timeout=20, **options)
+    trouble = (
+        "begins transactions as reads (DEFERRED), so that one which reads before it writes fails at once, whatever the "
+        "timeout, when somebody has written meanwhile."
+    )
+    assert (warning.id, warning.hint) == ("django_jobs.D003", HINT)
+    assert warning.msg == f"The SQLite database 'file' {trouble}"
+
+
+def test_d003_one_warning_for_each_trouble_and_the_journal_mode_stays(
+    sqlite_file: Callable[..., list[CheckMessage]], tmp_path: Path
+) -> None:
+    assert [warning.id for warning in sqlite_file(timeout=0)] == ["django_jobs.D003"] * 3
+    with closing(sqlite3.connect(tmp_path / "db.sqlite3")) as file:
+        assert file.execute("pragma journal_mode").fetchone() == ("delete",)
 
 
 def test_a_file_with_the_options_of_the_hint_is_silent(sqlite_file: Callable[..., list[CheckMessage]]) -> None:
