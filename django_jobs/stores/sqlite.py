@@ -76,7 +76,8 @@ class SQLiteStore(Store):
             try:
                 return super().run(connection, sql, values)
             except OperationalError as error:
-                patient = not connection.in_atomic_block and time.monotonic() < give_up
+                is_alone = connection.autocommit and not connection.in_atomic_block
+                patient = is_alone and time.monotonic() < give_up
                 if not (patient and _is_locked(error)):
                     raise
             time.sleep(random.uniform(0.005, 0.05))  # noqa: S311 - spreads writers, no secret

@@ -95,6 +95,24 @@ def test_within_a_callers_transaction_the_error_is_theirs_to_see(
     assert Job.objects.count() == 0
 
 
+def test_within_a_transaction_that_is_managed_by_hand_too(
+    store: Store, connection: BaseDatabaseWrapper, writer: BaseDatabaseWrapper
+) -> None:
+    tried: list[str] = []
+
+    def count(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        tried.append(sql)
+        return execute(sql, params, many, context)
+
+    connection.set_autocommit(False)
+    with pytest.raises(OperationalError, match="locked"), connection.execute_wrapper(count):
+        store.insert(connection, new_job())
+    connection.rollback()
+    connection.set_autocommit(True)
+    assert len(tried) == 1
+    release(writer)
+
+
 def test_patience_has_a_bound(
     store: Store, connection: BaseDatabaseWrapper, writer: BaseDatabaseWrapper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
