@@ -1,7 +1,8 @@
 """Settings of the suite: `default` and `other`, both on the database that DATABASE_URL names.
 
 Processes that a test starts read here, too: LIVE_DATABASE names the test's own database, LIVE_JOBS holds DJANGO_JOBS,
-LIVE_APPS names apps that the test has written; LIVE_…_WHEN names a file, with whose birth the settings change.
+LIVE_OPTIONS what is added to the OPTIONS of the database, LIVE_APPS names apps that the test has written; LIVE_…_WHEN
+names a file, with whose birth the settings change.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def _database(name: str) -> dict[str, Any]:
         database["NAME"] = "postgres"
     if name == "default" and (live := os.environ.get("LIVE_DATABASE")):
         database["NAME"] = live
+        database["OPTIONS"] = {**database.get("OPTIONS", {}), **json.loads(os.environ.get("LIVE_OPTIONS", "{}"))}
     return database
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from django.db import OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs.models import Job
+from django_jobs.records import Lease
 from django_jobs.stores import sqlite
 from django_jobs.stores.base import Store
-from tests.factories import another_connection, new_job, place_of
+from tests.factories import another_connection, new_job, place_of, run_job, seconds
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+Value = TypeVar("Value")
 
 
 @pytest.fixture(autouse=True)
@@ -47,32 +50,79 @@ def release(writer: BaseDatabaseWrapper) -> None:
 def test_a_statement_is_tried_again_until_the_file_is_free(
     store: Store, connection: BaseDatabaseWrapper, writer: BaseDatabaseWrapper
 ) -> None:
+    job_id = tried_until_released(writer, lambda mine: store.insert(mine, new_job()).id, busy_timeout=0)
+    assert place_of(job_id).value == "READY"
+
+
+def test_a_renewal_is_tried_more_often_than_sqlite_does_itself(
+    store: Store, connection: BaseDatabaseWrapper, writer: BaseDatabaseWrapper
+) -> None:
+    release(writer)
+    claim = run_job()
+    with writer.cursor() as cursor:
+        cursor.execute("begin immediate")
+
+    def renew(mine: BaseDatabaseWrapper) -> tuple[list[Lease], int]:
+        renewed = store.renew(mine, [claim.lease], lease=seconds(60))
+        return list(renewed), busy_timeout(mine)
+
+    # One that left the waiting to SQLite would come to its second try after ten minutes.
+    assert tried_until_released(writer, renew, busy_timeout=600_000) == ([claim.lease], 600_000)
+
+
+def test_within_a_callers_transaction_a_renewal_waits_as_the_caller_wants(
+    store: Store, connection: BaseDatabaseWrapper
+) -> None:
+    claim = run_job()
+    seen: list[int] = []
+
+    def look(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        seen.append(context["connection"].connection.execute("pragma busy_timeout").fetchone()[0])
+        return execute(sql, params, many, context)
+
+    with connection.cursor() as cursor:
+        cursor.execute("pragma busy_timeout = 3000")
+    with transaction.atomic(), connection.execute_wrapper(look):
+        store.renew(connection, [claim.lease], lease=seconds(60))
+    assert set(seen) == {3000}
+
+
+def busy_timeout(connection: BaseDatabaseWrapper) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("pragma busy_timeout")
+        return int(cursor.fetchone()[0])
+
+
+def tried_until_released(
+    writer: BaseDatabaseWrapper, verb: Callable[[BaseDatabaseWrapper], Value], *, busy_timeout: int
+) -> Value:
+    """Call a verb in another thread, release the file once three writes were tried, and give its answer."""
     tried = threading.Semaphore(0)
 
     def count(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         try:
             return execute(sql, params, many, context)
         finally:
-            tried.release()
+            if not sql.startswith("pragma"):
+                tried.release()
 
-    def insert() -> int:
+    def call() -> Value:
         mine = connections["default"]
         try:
             with mine.cursor() as cursor:
-                cursor.execute("pragma busy_timeout = 0")
+                cursor.execute(f"pragma busy_timeout = {busy_timeout}")
             with mine.execute_wrapper(count):
-                return store.insert(mine, new_job()).id
+                return verb(mine)
         finally:
             mine.close()
 
     with ThreadPoolExecutor(1) as pool:
-        inserted = pool.submit(insert)
+        answer = pool.submit(call)
         for _ in range(3):
             assert tried.acquire(timeout=30)
-        assert not inserted.done()
+        assert not answer.done()
         release(writer)
-        job_id = inserted.result(timeout=30)
-    assert place_of(job_id).value == "READY"
+        return answer.result(timeout=30)
 
 
 def test_within_a_callers_transaction_the_error_is_theirs_to_see(
