@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import multiprocessing
 import fcntl
+import multiprocessing
 import os
 import subprocess
 import threading
