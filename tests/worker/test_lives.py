@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -26,12 +27,15 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture(autouse=True)
-def only_in_files() -> Iterator[None]:
-    """Leave no life behind."""
+def only_in_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Begin without the claims that other tests left in hand, and leave no life behind."""
     if connections["default"].vendor != "sqlite":
         pytest.skip("a server's workers live on other hosts, so time alone judges them")
+    monkeypatch.setattr(lives, "_files", {})
     yield
     assert mine() == set()
+    for file in lives._files.values():
+        os.close(file.fd)
 
 
 def mine() -> set[int]:
