@@ -11,7 +11,9 @@ from django_jobs.worker.child import Child
 def child_with_pipe() -> tuple[Child, int]:
     reader, writer = os.pipe()
     board = Board.create(1, lease=60.0)
-    return Child(place=0, identity="host:1:a", pid=0, board=board, control=writer, started_at=0.0), reader
+    return Child(
+        place=0, identity="host:1:a", pid=0, board=board, control=writer, started_at=0.0, concurrency=1
+    ), reader
 
 
 def test_what_is_said_after_the_burial_reaches_nobody() -> None:
