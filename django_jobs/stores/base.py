@@ -311,9 +311,9 @@ class Store(ABC):
         return self.utc(self.own + name) if name in statements.INSTANTS else self.own + name
 
     def _composed_claim(self, every_queue: bool, alone_too: bool, some_names: bool) -> str:  # noqa: FBT001 - a cache's key
-        extra = "" if alone_too else "\n      and not ready.alone"
+        extra = "" if alone_too else statements.NOT_ALONE
         if some_names:
-            extra += "\n      and ready.name in (select c.name from {rows:names})"
+            extra += statements.SOME_NAMES
         served = statements.EVERY_QUEUE if every_queue else statements.NAMED_QUEUES
         return statements.CLAIM.replace("{served}", served.strip()).replace("{picked}", self.picked(extra))
 

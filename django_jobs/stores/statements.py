@@ -74,6 +74,13 @@ NAMED_QUEUES = """
 served(queue, room) as (select c.queue, c.room from {rows:queues})
 """
 
+# What a claim may ask of due rows beside that.
+NOT_ALONE = """
+      and not ready.alone"""
+
+SOME_NAMES = """
+      and ready.name in (select c.name from {rows:names})"""
+
 # The claim walks the (queue, priority) pairs that exist, highest priority first, and takes the oldest due rows of each:
 # finished rows are not in the index, and future ones of a higher priority cost one probe a pair.
 WALK = """
