@@ -224,15 +224,19 @@ def _read_back(connection: BaseDatabaseWrapper, missed: list[tuple[Claim, Outcom
         mine = row is not None and row.token == claim.token
         if mine and row is not None and row.state is State.RUNNING:
             again.append((claim, outcome))
-        elif (row is None and change.gone) or (
-            mine and row is not None and row.state is change.state and not row.worker
-        ):
+        elif (row is None and change.gone) or (mine and row is not None and _stands(change, row)):
             _tell(claim, outcome, change)
         else:
             signals.tell(signals.job_lost, claim.name, claim=claim, outcome=outcome)
             if mine:
                 store.let_go(connection, [claim.lease])
     return again
+
+
+def _stands(change: Change, row: HeldRow) -> bool:
+    """Whether a row is as this change of its latest claim leaves it; one taken back from that claim has crashed."""
+    counts = (change.state, change.attempts, change.max_attempts, change.crashes, change.alone)
+    return not row.worker and counts == (row.state, row.attempts, row.max_attempts, row.crashes, row.alone)
 
 
 def release(connection: BaseDatabaseWrapper, claims: Sequence[Claim]) -> list[Run]:

@@ -122,6 +122,20 @@ def test_a_run_that_was_reclaimed_writes_nothing_and_is_told_as_lost(heard: list
     assert place_of(zombie.id) is Place.READY
 
 
+@pytest.mark.parametrize(
+    "outcome",
+    [Retried(failure=failure(), delay=seconds(0)), Snoozed(delay=seconds(0)), Released(started=True), Released()],
+)
+def test_a_run_that_was_reclaimed_and_would_have_come_back_by_itself_is_told_as_lost(
+    heard: list[Heard], frozen: FrozenClock, outcome: Outcome
+) -> None:
+    """The row waits under its token, as it would after its own end; but it was the reclaim that brought it there."""
+    zombie = reclaimed(frozen)
+    heard.clear()
+    assert settle(zombie, outcome) == []
+    assert words(heard) == ["job_lost"]
+
+
 def test_a_run_that_another_claimed_meanwhile_writes_nothing(heard: list[Heard], frozen: FrozenClock) -> None:
     zombie = reclaimed(frozen)
     successor = claim_one(worker="worker-2", queues=("aside",))
