@@ -116,12 +116,15 @@ def another_connection() -> Iterator[BaseDatabaseWrapper]:
 
 
 @contextmanager
-def locked(job_id: int) -> Iterator[None]:
-    """Hold a row's lock in somebody else's open transaction; what waits for it fails within two seconds."""
+def locked(job_id: int, how: str = "update") -> Iterator[None]:
+    """Hold a row's lock in somebody else's open transaction; what waits for it fails within two seconds.
+
+    With "key share" it is the lock of one who has just written a row that refers to the job.
+    """
     with another_connection() as other, connections["default"].cursor() as mine:
         other.set_autocommit(False)
         with other.cursor() as cursor:
-            cursor.execute(f'select id from "{Job._meta.db_table}" where id = %s for update', [job_id])
+            cursor.execute(f'select id from "{Job._meta.db_table}" where id = %s for {how}', [job_id])
         mine.execute("set lock_timeout = '2s'")
         yield
         mine.execute("reset lock_timeout")

@@ -251,6 +251,8 @@ class Store(ABC):
 
     wait: str
     skip: str
+    wait_to_delete: str
+    skip_to_delete: str
     own: str
     """How RETURNING names a column of the row it wrote: a prefix."""
 
@@ -296,6 +298,8 @@ class Store(ABC):
             "boolean": self.boolean,
             "wait": lambda _: self.wait,
             "skip": lambda _: self.skip,
+            "wait_to_delete": lambda _: self.wait_to_delete,
+            "skip_to_delete": lambda _: self.skip_to_delete,
         }
 
         def fill(match: re.Match[str]) -> str:

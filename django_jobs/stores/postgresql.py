@@ -49,6 +49,9 @@ class PostgreSQLStore(Store):
     wait = "for no key update of job"
     own = "job."
     skip = "for no key update of job skip locked"
+    # The weaker lock passes rows that somebody is about to refer to, and then the delete would wait for him.
+    wait_to_delete = "for update of job"
+    skip_to_delete = "for update of job skip locked"
 
     def draw_ids(self, connection: BaseDatabaseWrapper, count: int) -> list[int]:
         """Take ids from the identity's sequence."""

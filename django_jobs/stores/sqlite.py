@@ -67,6 +67,8 @@ class SQLiteStore(Store):
     needs_proof = False
     wait = ""
     skip = ""
+    wait_to_delete = ""
+    skip_to_delete = ""
     own = ""
 
     def __init__(self, *, job_table: str, queue_table: str) -> None:

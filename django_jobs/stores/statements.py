@@ -2,7 +2,8 @@
 
 What differs between databases stands in braces: `{now}`, `{later:seconds}` (that long after now), `{rows:name}` (a
 table made from one JSON parameter), `{append:entry}` (the row's errors with one more), `{wait}` and `{skip}` (how rows
-are locked), `{returning:columns}`, `{json:x}`, `{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
+are locked; `{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too), `{returning:columns}`,
+`{json:x}`, `{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
 
 Each write names what it expects of a row, and the rows that come back are the answer. Rows are locked in the order of
 their ids; those in somebody else's hands are waited for by the verbs of people, and skipped by those of workers.
@@ -181,7 +182,7 @@ from todo where job.id = todo.id
 SUCCEED_AND_GO = """
 with todo as materialized (
   select job.id from {rows:leases} join {job} as job on job.id = c.id
-  where job.token = c.token and job.state = 'RUNNING' order by job.id {skip}
+  where job.token = c.token and job.state = 'RUNNING' order by job.id {skip_to_delete}
 )
 delete from {job} as job where job.id in (select todo.id from todo) {returning:id, token}
 """
@@ -290,7 +291,8 @@ from todo where job.id = todo.id
 
 DELETE = """
 with todo as materialized (
-  select job.id from {rows:ids} join {job} as job on job.id = c.id where job.worker is null order by job.id {wait}
+  select job.id from {rows:ids} join {job} as job on job.id = c.id
+  where job.worker is null order by job.id {wait_to_delete}
 )
 delete from {job} as job where job.id in (select todo.id from todo) {returning:id}
 """
@@ -305,7 +307,7 @@ where job.prune_at is not null and job.prune_at <= {now} and job.worker is null
 PRUNABLE_AFTER = f"{PRUNABLE} and job.id > %(after)s order by job.id limit %(limit)s"
 
 _PRUNE = f"""
-with todo as materialized ({PRUNABLE}ONLY order by job.id limit %(limit)s {{skip}})
+with todo as materialized ({PRUNABLE}ONLY order by job.id limit %(limit)s {{skip_to_delete}})
 delete from {{job}} as job where job.id in (select todo.id from todo) {{returning:id}}
 """
 
