@@ -414,7 +414,6 @@ def _change_rows(changes: Iterable[Change]) -> str:
                 "delay": None if change.delay is None else change.delay.total_seconds(),
                 "entry": None if change.failure is None else _entry(change.failure),
                 "fingerprint": (change.failure.fingerprint or None) if change.failure else None,
-                "result": change.result,
             }
             for change in changes
         ]

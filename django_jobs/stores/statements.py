@@ -17,7 +17,7 @@ ROWS: dict[str, dict[str, str]] = {
     "successes": {"id": "bigint", "token": "bigint", "result": "text"},
     "changes": {
         "id": "bigint", "token": "bigint", "state": "text", "attempts": "int", "max_attempts": "int", "crashes": "int",
-        "alone": "boolean", "delay": "float8", "entry": "text", "fingerprint": "text", "result": "text",
+        "alone": "boolean", "delay": "float8", "entry": "text", "fingerprint": "text",
     },
     "queues": {"queue": "text", "room": "int"},
     "names": {"name": "text"},
@@ -197,11 +197,9 @@ update {job} as job set
   alone = todo.alone,
   run_at = case when todo.delay is null then job.run_at else {later:todo.delay} end,
   finished_at = case when todo.state = 'READY' then null else {now} end,
-  prune_at = case todo.state
-    when 'READY' then null when 'SUCCESSFUL' then {later:job.keep} else {later:job.keep_failed} end,
+  prune_at = case when todo.state = 'READY' then null else {later:job.keep_failed} end,
   errors = case when todo.entry is null then job.errors else {append:todo.entry} end,
   fingerprint = case when todo.entry is null then job.fingerprint else todo.fingerprint end,
-  result = {json:todo.result},
   worker = null, lease_expires_at = null, deadline_at = null
 from todo where job.id = todo.id
 {returning:id, token}
