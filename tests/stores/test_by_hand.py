@@ -194,12 +194,19 @@ def test_deleting_what_is_gone_is_nothing(store: Store, connection: BaseDatabase
 def test_states_tell_who_is_held(store: Store, connection: BaseDatabaseWrapper) -> None:
     [waiting] = queue_jobs(1)
     running, stopping = run_job().id, run_job().id
+    queue_job()
     store.cancel(connection, [stopping], reason="")
     assert store.states(connection, [waiting, running, stopping, 10**12]) == {
         waiting: (State.READY, False),
         running: (State.RUNNING, True),
         stopping: (State.CANCELLED, True),
     }
+
+
+def test_queues_of_rows_are_told_once_each(store: Store, connection: BaseDatabaseWrapper) -> None:
+    ids = [*queue_jobs(2, queue="mail"), queue_job(queue="bulk")]
+    queue_job(queue="other")
+    assert store.queues(connection, [*ids, 10**12]) == {"mail", "bulk"}
 
 
 def test_a_list_of_errors_that_is_full_keeps_the_first_entry_at_a_cancel(

@@ -23,6 +23,7 @@ from tests.factories import (
     read,
     run_job,
     seconds,
+    take,
     write,
 )
 
@@ -100,10 +101,18 @@ def test_rows_of_the_low_level_are_left_to_their_consumer(
     assert lapsed_ids(store, connection) == []
 
 
+def held_by(worker: str) -> int:
+    queue_job()
+    return claim_one(worker=worker).id
+
+
 def test_no_more_are_found_than_asked_for_and_the_oldest_ids_first(
     store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock
 ) -> None:
-    ids = [run_job().id for _ in range(3)]
+    ids = [held_by(f"worker-{3 - n}") for n in range(3)]
+    for job_id in reversed(ids):
+        # In the table, too, the rows now lie the other way round.
+        write(job_id, priority=1)
     frozen.advance(timedelta(days=1))
     assert lapsed_ids(store, connection, limit=2) == ids[:2]
 
@@ -120,6 +129,7 @@ def test_a_lapsed_row_comes_back_with_an_entry(
     row = read(claim.id)
     assert (row.state, row.attempts, row.crashes, row.worker, row.lease_expires_at) == ("READY", 1, 1, None, None)
     assert (row.run_at, row.deadline_at) == (datetime(2026, 3, 1, 12, 1, tzinfo=UTC), None)
+    assert (row.finished_at, row.prune_at) == (None, None)
     assert row.errors == [
         {
             "attempt": 1,
@@ -154,6 +164,18 @@ def test_a_row_renewed_between_reading_and_writing_is_not_touched(
     store.renew(connection, [claim.lease], lease=seconds(60))
     assert store.reclaim(connection, changes) == set()
     assert place_of(claim.id) is Place.RUNNING
+
+
+def test_a_row_renewed_meanwhile_is_not_touched_for_the_sake_of_one_claimed_with_it(
+    store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock
+) -> None:
+    queue_jobs(2)
+    renewed, _lapsed = take().claims
+    frozen.advance(seconds(60))
+    [change] = [change for change in decided(store, connection) if change.lease == renewed.lease]
+    store.renew(connection, [renewed.lease], lease=seconds(60))
+    assert store.reclaim(connection, [change]) == set()
+    assert place_of(renewed.id) is Place.RUNNING
 
 
 def test_a_row_claimed_again_between_reading_and_writing_is_not_touched(
@@ -203,6 +225,30 @@ def test_a_zombie_settles_nothing_after_reclaim(
     assert place_of(zombie.id) is Place.READY
 
 
+def test_of_several_rows_claimed_at_once_only_those_named_are_taken_back(
+    store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock
+) -> None:
+    queue_jobs(2)
+    mine, other = take().claims
+    assert mine.token == other.token
+    frozen.advance(seconds(60))
+    before = Job.objects.filter(pk=other.id).values().get()
+    [change] = [change for change in decided(store, connection) if change.lease == mine.lease]
+    assert store.reclaim(connection, [change]) == {mine.lease}
+    assert Job.objects.filter(pk=other.id).values().get() == before
+
+
+def test_of_several_cancelled_rows_only_those_named_are_let_go(
+    store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock
+) -> None:
+    queue_jobs(2)
+    mine, other = take().claims
+    store.cancel(connection, [mine.id, other.id], reason="")
+    frozen.advance(seconds(60))
+    assert store.let_go_lapsed(connection, [mine.lease]) == {mine.lease}
+    assert place_of(other.id) is Place.STOPPING
+
+
 def test_a_cancelled_row_whose_lease_is_over_is_let_go(
     store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock
 ) -> None:
@@ -212,6 +258,27 @@ def test_a_cancelled_row_whose_lease_is_over_is_let_go(
     assert store.let_go_lapsed(connection, [claim.lease]) == {claim.lease}
     row = read(claim.id)
     assert (row.state, row.worker, row.lease_expires_at, row.deadline_at) == ("CANCELLED", None, None, None)
+
+
+def test_a_cancelled_row_whose_deadline_is_over_is_let_go_though_its_lease_is_renewed(
+    store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock
+) -> None:
+    claim = run_job(timeout=300.0)
+    store.cancel(connection, [claim.id], reason="")
+    frozen.advance(timedelta(seconds=364, microseconds=999_999))
+    store.renew(connection, [claim.lease], lease=seconds(60))
+    assert store.let_go_lapsed(connection, [claim.lease]) == set()
+    frozen.advance(timedelta(microseconds=1))
+    assert store.let_go_lapsed(connection, [claim.lease]) == {claim.lease}
+
+
+def test_a_running_row_whose_lease_is_over_is_not_let_go(
+    store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock
+) -> None:
+    claim = run_job()
+    frozen.advance(seconds(60))
+    assert store.let_go_lapsed(connection, [claim.lease]) == set()
+    assert place_of(claim.id) is Place.RUNNING
 
 
 def test_a_cancelled_row_whose_lease_holds_is_not_let_go_by_chores(
@@ -273,8 +340,11 @@ def test_a_row_that_waits_for_another_attempt_expires(
 
 
 def test_no_more_expire_than_asked_for(store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock) -> None:
-    ids = queue_jobs(3, expires=seconds(1))
-    frozen.advance(seconds(1))
+    ids = [queue_job(expires=seconds(3 - n)) for n in range(3)]
+    for job_id in reversed(ids):
+        # In the table, too, the rows now lie the other way round.
+        write(job_id, priority=1)
+    frozen.advance(seconds(3))
     assert store.expire(connection, limit=2) == set(ids[:2])
 
 
@@ -334,9 +404,60 @@ def test_a_key_that_still_holds_keeps_its_row(
 
 
 def test_no_more_are_pruned_than_asked_for(store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock) -> None:
-    ids = [finished("FAILED") for _ in range(3)]
+    ids = [finished("FAILED", prune_at=NOON - seconds(n)) for n in range(3)]
+    for job_id in reversed(ids):
+        # In the table, too, the rows now lie the other way round.
+        write(job_id, priority=1)
     assert store.prune(connection, limit=2) == 2
     assert list(Job.objects.values_list("pk", flat=True)) == [ids[2]]
+
+
+@pytest.fixture
+def rows_of_every_kind(store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock) -> list[int]:
+    """Give the ids, ascending, of rows that may go at NOON, among others that may not."""
+    later, moment = NOON + seconds(60), timedelta(microseconds=1)
+    may_go = [
+        finished("SUCCESSFUL"),
+        finished("FAILED", prune_at=NOON - seconds(1)),
+        finished("CANCELLED", prune_at=NOON - seconds(2)),
+        finished("SUCCESSFUL", unique_key="a", unique_until=NOON),
+    ]
+    finished("FAILED", prune_at=NOON + moment)
+    finished("FAILED", prune_at=None)
+    finished("SUCCESSFUL", unique_key="b", unique_until=NOON + moment)
+    finished("CANCELLED", worker="worker-1", token=1, lease_expires_at=later)
+    write(queue_job(), prune_at=NOON)
+    write(run_job().id, prune_at=NOON)
+    for job_id in reversed(may_go):
+        write(job_id, priority=1)
+    return may_go
+
+
+def test_prune_takes_all_rows_that_may_go_and_no_other(
+    store: Store, connection: BaseDatabaseWrapper, rows_of_every_kind: list[int]
+) -> None:
+    count = Job.objects.count()
+    assert store.prune(connection, limit=100) == len(rows_of_every_kind)
+    assert not Job.objects.filter(pk__in=rows_of_every_kind).exists()
+    assert Job.objects.count() == count - len(rows_of_every_kind)
+
+
+def test_prune_of_one_row_takes_it_where_it_may_go_and_no_other(
+    store: Store, connection: BaseDatabaseWrapper, rows_of_every_kind: list[int]
+) -> None:
+    ids = list(Job.objects.order_by("pk").values_list("pk", flat=True))
+    gone = [job_id for job_id in ids if store.prune(connection, limit=1, only=job_id)]
+    assert gone == rows_of_every_kind
+    assert list(Job.objects.order_by("pk").values_list("pk", flat=True)) == sorted(set(ids) - set(gone))
+
+
+def test_what_may_be_pruned_is_listed_in_the_order_of_ids_beyond_one_of_them(
+    store: Store, connection: BaseDatabaseWrapper, rows_of_every_kind: list[int]
+) -> None:
+    first, *others = rows_of_every_kind
+    assert store.prunable(connection, after=0, limit=100) == rows_of_every_kind
+    assert store.prunable(connection, after=first, limit=100) == others
+    assert store.prunable(connection, after=0, limit=2) == rows_of_every_kind[:2]
 
 
 # -- row locks
@@ -381,3 +502,14 @@ def test_prune_passes_over_a_locked_row(
     with locked(ids[0]):
         assert store.prune(connection, limit=2) == 2
     assert list(Job.objects.values_list("pk", flat=True)) == [ids[0]]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_prune_passes_over_a_row_that_somebody_is_about_to_refer_to(
+    store: Store, connection: BaseDatabaseWrapper, row_locks: None
+) -> None:
+    first, second = finished("FAILED"), finished("FAILED")
+    with locked(first, "key share"):
+        assert store.prune(connection, limit=1, only=first) == 0
+        assert store.prune(connection, limit=100) == 1
+    assert (place_of(first), place_of(second)) == (Place.FAILED, Place.ABSENT)

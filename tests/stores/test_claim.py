@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -172,6 +173,16 @@ def test_one_slot_visits_every_queue_before_any_twice() -> None:
     assert visited == ["a", "b", "c", "a", "b", "c"]
 
 
+def test_queues_take_turns_by_their_names_also_where_caps_are_given() -> None:
+    for queue in "cba":
+        queue_job(queue=queue)
+    visited = ["a"]
+    for _ in range(3):
+        [claim] = take(limit=1, last_queue=visited[-1], rooms={"elsewhere": 1}).claims
+        visited.append(claim.queue)
+    assert visited == ["a", "b", "c", "a"]
+
+
 def test_rotation_never_passes_over_a_higher_priority() -> None:
     urgent, normal = queue_job(queue="a", priority=1), queue_job(queue="b")
     assert ids_of(take(last_queue="a")) == [urgent, normal]
@@ -213,6 +224,18 @@ def test_rows_beyond_a_cap_take_no_place_from_other_queues() -> None:
     mail = [queue_job(queue="mail", priority=priority) for priority in (9, 8, 7)]
     bulk = queue_job(queue="bulk")
     assert ids_of(take(queues=("mail", "bulk"), rooms={"mail": 1}, limit=2)) == [mail[0], bulk]
+
+
+@pytest.mark.parametrize(
+    "asked", [{"rooms": {"default": 2}}, {"limit": 2}, {"limit": 2, "rooms": {"default": 3}}], ids=str
+)
+def test_where_not_all_fit_the_later_ones_of_the_lowest_priority_are_left(
+    frozen: FrozenClock, asked: dict[str, Any]
+) -> None:
+    first, later, sooner = queue_job(priority=5), queue_job(), queue_job()
+    write(later, run_at=NOON - seconds(1))
+    write(sooner, run_at=NOON - seconds(2))
+    assert ids_of(take(**asked)) == [first, sooner]
 
 
 def test_each_capped_queue_has_a_room_of_its_own() -> None:

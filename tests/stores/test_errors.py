@@ -5,6 +5,7 @@ import json
 import pytest
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_jobs import transitions
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job
 from django_jobs.outcomes import Cancelled, Failed, Outcome, Retried, Snoozed
@@ -53,6 +54,33 @@ def test_the_fingerprint_is_that_of_the_latest_failure(store: Store, connection:
         settle(store, connection, claim, outcome)
         found.append(read(job_id).fingerprint)
     assert found == ["a1", "a1", "b2", None]
+
+
+def test_a_lapse_ends_what_the_failure_before_was_known_by(
+    store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock
+) -> None:
+    job_id = queue_job()
+    [claim] = take().claims
+    settle(store, connection, claim, Retried(failure=failure(fingerprint="f1"), delay=seconds(0)))
+    take()
+    frozen.advance(seconds(60))
+    [row] = store.lapsed(connection, limit=1)
+    lapse = transitions.reclaim(row, failure=failure(kind="lapse"))
+    store.reclaim(connection, [lapse])
+    assert (read(job_id).fingerprint, len(read(job_id).errors)) == (None, 2)
+
+
+def test_what_is_taken_back_without_a_failure_keeps_its_log(
+    store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock
+) -> None:
+    job_id = queue_job()
+    [claim] = take().claims
+    settle(store, connection, claim, Retried(failure=failure(fingerprint="f1"), delay=seconds(0)))
+    take()
+    frozen.advance(seconds(60))
+    [row] = store.lapsed(connection, limit=1)
+    assert store.reclaim(connection, [transitions.reclaim(row, failure=failure(), started=False)]) == {row.lease}
+    assert (read(job_id).fingerprint, len(read(job_id).errors)) == ("f1", 1)
 
 
 def test_an_entry_is_cut_to_3_kilobytes(store: Store, connection: BaseDatabaseWrapper) -> None:

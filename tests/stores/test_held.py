@@ -6,12 +6,13 @@ import pytest
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs.clock import FrozenClock
+from django_jobs.models import Job
 from django_jobs.outcomes import Outcome
 from django_jobs.records import HeldRow, Lease
 from django_jobs.states import State
 from django_jobs.stores.base import Store
 from django_jobs.transitions import Place
-from tests.factories import locked, place_of, queue_job, read, run_job, seconds
+from tests.factories import locked, place_of, queue_job, queue_jobs, read, run_job, seconds, take, write
 from tests.stores.outcomes import every_outcome, settle
 
 pytestmark = pytest.mark.django_db
@@ -40,6 +41,22 @@ def test_only_the_leases_named_are_renewed(store: Store, connection: BaseDatabas
     frozen.advance(seconds(15))
     store.renew(connection, [mine.lease], lease=seconds(60))
     assert read(other.id).lease_expires_at == datetime(2026, 3, 1, 12, 1, tzinfo=UTC)
+
+
+def test_of_several_rows_claimed_at_once_only_those_named_are_renewed_and_let_go(
+    store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock
+) -> None:
+    queue_jobs(2)
+    mine, other = take().claims
+    assert mine.token == other.token
+    before = Job.objects.filter(pk=other.id).values().get()
+    frozen.advance(seconds(15))
+    assert store.renew(connection, [mine.lease], lease=seconds(60)) == {mine.lease: State.RUNNING}
+    assert Job.objects.filter(pk=other.id).values().get() == before
+    store.cancel(connection, [mine.id, other.id], reason="")
+    before = Job.objects.filter(pk=other.id).values().get()
+    assert store.let_go(connection, [mine.lease]) == {mine.lease}
+    assert Job.objects.filter(pk=other.id).values().get() == before
 
 
 def test_another_token_renews_nothing(store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock) -> None:
@@ -133,8 +150,18 @@ def test_peek_tells_who_holds_a_row(store: Store, connection: BaseDatabaseWrappe
 def test_peek_passes_over_rows_never_claimed_and_ids_that_are_gone(
     store: Store, connection: BaseDatabaseWrapper
 ) -> None:
-    waiting, claim = queue_job(), run_job()
+    waiting, claim, _other = queue_job(), run_job(), run_job()
     assert list(store.peek(connection, [waiting, claim.id, claim.id + 1_000])) == [claim.id]
+
+
+def test_what_a_worker_holds_is_told_in_the_order_of_ids(store: Store, connection: BaseDatabaseWrapper) -> None:
+    claims = [run_job() for _ in range(3)]
+    queue_job()
+    take(worker="worker-2")
+    for claim in reversed(claims):
+        # In the table the rows now lie the other way round.
+        write(claim.id, meta={"moved": True})
+    assert [row.id for row in store.held_by(connection, "worker-1")] == [claim.id for claim in claims]
 
 
 # -- row locks

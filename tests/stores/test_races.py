@@ -16,7 +16,8 @@ from django_jobs.models import Job
 from django_jobs.outcomes import Failed, Succeeded
 from django_jobs.stores.base import Store
 from django_jobs.transitions import Place
-from tests.factories import failure, locked, new_job, place_of, queue_job, run_job, take
+from tests.factories import another_connection, failure, locked, new_job, place_of, queue_job, run_job, take, write
+from tests.system.processes import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -111,3 +112,54 @@ def test_verbs_of_people_wait_for_a_locked_row(store: Store, connection: BaseDat
                 verb(connection, [job_id])
     assert store.cancel(connection, [job_id], reason="") == {job_id}
     assert place_of(job_id) is Place.CANCELLED
+
+
+def test_delete_waits_for_who_is_about_to_refer_to_a_row_before_it_takes_a_later_one(
+    store: Store, connection: BaseDatabaseWrapper, row_locks: None
+) -> None:
+    first, second = queue_job(), queue_job()
+
+    def work() -> set[int]:
+        try:
+            return store.delete(connections["default"], [first, second])
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        with locked(first, "key share"), another_connection() as third, third.cursor() as cursor:
+            gone = pool.submit(work)
+            until(lambda: cursor.execute(WAITING).fetchone()[0], what="the verb waits for the locked row")
+            cursor.execute(f'select id from "{Job._meta.db_table}" where id = %s for update nowait', [second])
+            assert cursor.fetchall() == [(second,)]
+        assert gone.result(timeout=30) == {first, second}
+
+
+WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+
+
+@pytest.mark.parametrize("verb", ["cancel", "retry", "delete"])
+def test_verbs_of_people_lock_rows_in_the_order_of_their_ids(
+    store: Store, connection: BaseDatabaseWrapper, row_locks: None, verb: str
+) -> None:
+    """So that no two of them can wait for each other."""
+    ids = [one.id for one in lifecycle.enqueue_many([new_job() for _ in range(6)], using="default")]
+    for job_id in reversed(ids):
+        # In the table the rows now lie the other way round.
+        write(job_id, priority=1)
+    first, *others = ids
+    options = {"reason": ""} if verb == "cancel" else {}
+
+    def work() -> set[int]:
+        try:
+            return getattr(store, verb)(connections["default"], list(reversed(ids)), **options)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        with locked(first), another_connection() as third, third.cursor() as cursor:
+            moved = pool.submit(work)
+            until(lambda: cursor.execute(WAITING).fetchone()[0], what="the verb waits for the locked row")
+            # It waits for the first one and has none of the others yet.
+            cursor.execute(f'select id from "{Job._meta.db_table}" where id = any(%s) for update nowait', [others])
+            assert len(cursor.fetchall()) == len(others)
+        assert moved.result(timeout=30) == set(ids)

@@ -211,6 +211,31 @@ def test_another_token_settles_nothing(store: Store, connection: BaseDatabaseWra
 
 
 @every_outcome
+@pytest.mark.parametrize("keep", [0.0, 60.0])
+def test_of_several_rows_claimed_at_once_only_those_named_are_settled(
+    store: Store, connection: BaseDatabaseWrapper, outcome: Outcome, keep: float
+) -> None:
+    queue_jobs(2, keep=keep)
+    mine, other = take().claims
+    assert mine.token == other.token
+    before = Job.objects.filter(pk=other.id).values().get()
+    assert settle(store, connection, mine, outcome)
+    assert Job.objects.filter(pk=other.id).values().get() == before
+
+
+@every_outcome
+@pytest.mark.parametrize("keep", [0.0, 60.0])
+def test_a_row_cancelled_meanwhile_is_not_settled_for_the_sake_of_one_claimed_with_it(
+    store: Store, connection: BaseDatabaseWrapper, outcome: Outcome, keep: float
+) -> None:
+    queue_jobs(2, keep=keep)
+    cancelled, running = take().claims
+    store.cancel(connection, [cancelled.id], reason="by hand")
+    assert not settle(store, connection, cancelled, outcome)
+    assert (place_of(cancelled.id), place_of(running.id)) == (Place.STOPPING, Place.RUNNING)
+
+
+@every_outcome
 def test_a_second_settle_writes_nothing(store: Store, connection: BaseDatabaseWrapper, outcome: Outcome) -> None:
     claim = run_job()
     assert settle(store, connection, claim, outcome)
@@ -307,3 +332,24 @@ def test_a_locked_row_is_passed_over_and_its_neighbours_are_settled(
     with locked(first.id):
         assert store.settle(connection, changes) == {second.lease}
     assert store.settle(connection, changes) == {first.lease}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_row_that_somebody_is_about_to_refer_to_goes_later_and_its_neighbours_go_now(
+    store: Store, connection: BaseDatabaseWrapper, row_locks: None
+) -> None:
+    first, second = run_job(keep=0.0), run_job(keep=0.0)
+    changes = [transitions.settle(claim, Succeeded()) for claim in (first, second)]
+    with locked(first.id, "key share"):
+        assert store.settle(connection, changes) == {second.lease}
+    assert store.settle(connection, changes) == {first.lease}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("outcome", [Succeeded(), Failed(failure=failure())], ids=["Succeeded", "Failed"])
+def test_a_row_that_stays_is_settled_whoever_is_about_to_refer_to_it(
+    store: Store, connection: BaseDatabaseWrapper, row_locks: None, outcome: Outcome
+) -> None:
+    claim = run_job(keep=60.0)
+    with locked(claim.id, "key share"):
+        assert settle(store, connection, claim, outcome)
