@@ -31,7 +31,11 @@ def check_settings(**_: Any) -> list[checks.CheckMessage]:
         settings = conf.settings()
     except ImproperlyConfigured as error:
         return [*found, *(checks.Error(line, id="django_jobs.E001") for line in str(error).splitlines())]
-    return [*found, *_check_worker(settings.worker), *_check_alias(settings.database)]
+    found += _check_worker(settings.worker)
+    found += _check_alias("DATABASE", settings.database)
+    if settings.listen_database is not None:
+        found += _check_alias("LISTEN_DATABASE", settings.listen_database, vendors=("postgresql",))
+    return found
 
 
 def _check_worker(setting: Mapping[str, Any]) -> list[checks.CheckMessage]:
@@ -46,14 +50,18 @@ def _check_worker(setting: Mapping[str, Any]) -> list[checks.CheckMessage]:
     ]
 
 
-def _check_alias(alias: str) -> list[checks.CheckMessage]:
+def _check_alias(
+    key: str, alias: str, *, vendors: Sequence[str] = ("postgresql", "sqlite")
+) -> list[checks.CheckMessage]:
     if alias not in connections:
-        message = f"DJANGO_JOBS['DATABASE'] is {alias!r}, which DATABASES doesn't have."
+        message = f"DJANGO_JOBS[{key!r}] is {alias!r}, which DATABASES doesn't have."
         return [checks.Error(message, hint=f"DATABASES has {', '.join(connections)}.", id="django_jobs.E002")]
     vendor = connections[alias].vendor
-    if vendor not in {"postgresql", "sqlite"}:
+    if vendor not in vendors:
         message = f"The database {alias!r} has the engine {connections[alias].settings_dict['ENGINE']}."
-        hint = "Jobs need PostgreSQL or SQLite: name the alias of such a database in DJANGO_JOBS['DATABASE']."
+        hint = f"Jobs need PostgreSQL or SQLite: name the alias of such a database in DJANGO_JOBS[{key!r}]."
+        if key == "LISTEN_DATABASE":
+            hint = "Only PostgreSQL is listened to: leave DJANGO_JOBS['LISTEN_DATABASE'] out."
         return [checks.Error(message, hint=hint, id="django_jobs.E003")]
     if vendor == "postgresql" and not _has_psycopg3():
         message = f"The database {alias!r} is reached through psycopg2."

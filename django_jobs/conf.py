@@ -47,6 +47,8 @@ class DjangoJobs(TypedDict, total=False):
     LEASE: durations.Duration
     GRACE: durations.Duration
     TIMEOUT_GRACE: durations.Duration
+    LISTEN: bool
+    LISTEN_DATABASE: str | None
     UNKNOWN_JOBS: str
     MAX_ARGS_BYTES: int
 
@@ -71,6 +73,8 @@ class Settings:
     lease: timedelta = timedelta(seconds=60)
     grace: timedelta = timedelta(seconds=15)
     timeout_grace: timedelta = timedelta(seconds=5)
+    listen: bool = True
+    listen_database: str | None = None
     unknown_jobs: str = "fail"
     max_args_bytes: int = 1_000_000
 
@@ -147,6 +151,16 @@ def _wrong(where: str, value: object, remedy: str) -> ImproperlyConfigured:
 def _text(where: str, value: object) -> str:
     if not isinstance(value, str) or not value:
         raise _wrong(where, value, "give a text that isn't empty")
+    return value
+
+
+def _maybe_text(where: str, value: object) -> str | None:
+    return None if value is None else _text(where, value)
+
+
+def _truth(where: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(where, value, "give True or False")
     return value
 
 
@@ -260,6 +274,8 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "LEASE": _lease,
     "GRACE": _duration,
     "TIMEOUT_GRACE": _duration,
+    "LISTEN": _truth,
+    "LISTEN_DATABASE": _maybe_text,
     "UNKNOWN_JOBS": _unknown_jobs,
     "MAX_ARGS_BYTES": _bytes,
 }

@@ -22,7 +22,7 @@ from django_jobs import backoff, clock, signals, transitions
 from django_jobs.conf import settings
 from django_jobs.exceptions import JobFinished, JobGone, JobRunning, VerbRefused
 from django_jobs.outcomes import Outcome, Released
-from django_jobs.records import Claim, Claimed, ClaimRequest, Failure, HeldRow, Inserted, Lease, NewJob, Queued
+from django_jobs.records import Claim, Claimed, ClaimRequest, Failure, HeldRow, Inserted, Lease, NewJob, Pulse, Queued
 from django_jobs.states import State
 from django_jobs.stores import store_for
 from django_jobs.transitions import Change
@@ -169,6 +169,11 @@ def hear(connection: BaseDatabaseWrapper, mark: Any, *, timeout: float) -> tuple
     return store_for(connection.alias).hear(connection, mark, timeout=timeout)
 
 
+def unlisten(connection: BaseDatabaseWrapper) -> None:
+    """Hear no more on a connection."""
+    store_for(connection.alias).unlisten(connection)
+
+
 def needs_proof(connection: BaseDatabaseWrapper) -> bool:
     """Whether hearing may fail without an error, so that it has to be tried."""
     return store_for(connection.alias).needs_proof
@@ -297,10 +302,15 @@ def _delay_without_user_code(attempt: int) -> timedelta:
 # -- chores
 
 
-def reclaim(connection: BaseDatabaseWrapper, *, limit: int = CHUNK) -> int:
-    """Take back rows whose lease, or deadline, is over, and say how many were found."""
+def lapsed(connection: BaseDatabaseWrapper, *, limit: int = CHUNK) -> set[Lease]:
+    """Find rows whose lease, or deadline, is over and that nobody locks."""
+    return {row.lease for row in store_for(connection.alias).lapsed(connection, limit=limit)}
+
+
+def reclaim(connection: BaseDatabaseWrapper, *, limit: int = CHUNK, only: Collection[Lease] | None = None) -> int:
+    """Take back rows whose lease, or deadline, is over, or `only` some of them, and say how many were found."""
     store = store_for(connection.alias)
-    rows = store.lapsed(connection, limit=limit)
+    rows = [row for row in store.lapsed(connection, limit=limit) if only is None or row.lease in only]
     if not rows:
         return 0
     running = _running(rows)
@@ -365,6 +375,39 @@ def _prune_one_by_one(connection: BaseDatabaseWrapper, *, limit: int) -> int:
                 signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
         after = ids[-1]
     return count
+
+
+# -- a loop's own connection
+
+
+def dedicate(connection: BaseDatabaseWrapper, *, bound: float) -> bool:
+    """Set up a connection of a loop's own before it opens, and tell whether a network lies between."""
+    return store_for(connection.alias).dedicate(connection, bound=bound)
+
+
+def prepare_if_direct(connection: BaseDatabaseWrapper) -> None:
+    """Have the server prepare statements that come again and again, where that is safe."""
+    store_for(connection.alias).prepare_if_direct(connection)
+
+
+def cancel_statement(connection: BaseDatabaseWrapper, *, timeout: float) -> None:
+    """Ask the server, from another thread, to end the statement that is under way."""
+    store_for(connection.alias).cancel_statement(connection, timeout=timeout)
+
+
+def hang_up(connection: BaseDatabaseWrapper) -> None:
+    """Have whoever waits at this connection, in another thread, wait no longer."""
+    store_for(connection.alias).hang_up(connection)
+
+
+def pulse(connection: BaseDatabaseWrapper) -> Pulse:
+    """Read since when the server runs, and what its clock says."""
+    return store_for(connection.alias).pulse(connection)
+
+
+def refused(connection: BaseDatabaseWrapper) -> tuple[str, Exception] | None:
+    """Have the database plan each of our statements; give the name of the first it refuses, and why."""
+    return store_for(connection.alias).refused(connection)
 
 
 # -- verbs by hand

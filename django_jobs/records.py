@@ -166,3 +166,11 @@ class Failure:
     exception: str = ""
     traceback: str = ""
     fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """Since when the database's server runs, None where there is none, and what its clock says."""
+
+    server_start: datetime | None
+    now: datetime

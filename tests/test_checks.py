@@ -107,6 +107,12 @@ def test_e002_the_alias_is_unknown() -> None:
         assert texts(databases=["default"]) == [("django_jobs.E002", message, "DATABASES has default, other.")]
 
 
+def test_e002_the_alias_to_listen_on_is_unknown() -> None:
+    with override_settings(DJANGO_JOBS={"LISTEN_DATABASE": "direct"}):
+        message = "DJANGO_JOBS['LISTEN_DATABASE'] is 'direct', which DATABASES doesn't have."
+        assert texts() == [("django_jobs.E002", message, "DATABASES has default, other.")]
+
+
 @pytest.fixture
 def odd_alias(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
     """Configure an alias of the engine that the test names."""
@@ -121,6 +127,14 @@ def test_e003_the_engine_is_neither_postgresql_nor_sqlite(odd_alias: str) -> Non
     with override_settings(DJANGO_JOBS={"DATABASE": odd_alias}):
         message = "The database 'odd' has the engine django.db.backends.dummy."
         hint = "Jobs need PostgreSQL or SQLite: name the alias of such a database in DJANGO_JOBS['DATABASE']."
+        assert texts() == [("django_jobs.E003", message, hint)]
+
+
+@pytest.mark.parametrize("odd_alias", ["django.db.backends.sqlite3"], indirect=True)
+def test_e003_only_postgresql_is_listened_to(odd_alias: str) -> None:
+    with override_settings(DJANGO_JOBS={"LISTEN_DATABASE": odd_alias}):
+        message = "The database 'odd' has the engine django.db.backends.sqlite3."
+        hint = "Only PostgreSQL is listened to: leave DJANGO_JOBS['LISTEN_DATABASE'] out."
         assert texts() == [("django_jobs.E003", message, hint)]
 
 

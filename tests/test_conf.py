@@ -53,6 +53,8 @@ def test_the_defaults_are_as_documented() -> None:
         "lease": timedelta(seconds=60),
         "grace": timedelta(seconds=15),
         "timeout_grace": timedelta(seconds=5),
+        "listen": True,
+        "listen_database": None,
         "unknown_jobs": "fail",
         "max_args_bytes": 1_000_000,
     }
@@ -73,6 +75,8 @@ def test_every_key_is_read_and_typed() -> None:
         "LEASE": "2m",
         "GRACE": 0,
         "TIMEOUT_GRACE": timedelta(seconds=1),
+        "LISTEN": False,
+        "LISTEN_DATABASE": "direct",
         "UNKNOWN_JOBS": "leave",
         "MAX_ARGS_BYTES": 100,
     }
@@ -92,6 +96,8 @@ def test_every_key_is_read_and_typed() -> None:
         "lease": timedelta(minutes=2),
         "grace": timedelta(0),
         "timeout_grace": timedelta(seconds=1),
+        "listen": False,
+        "listen_database": "direct",
         "unknown_jobs": "leave",
         "max_args_bytes": 100,
     }
@@ -161,6 +167,9 @@ def test_the_setting_must_be_a_dict(given: Any) -> None:
         ("LEASE", None, f"['LEASE']: None is not a duration; {WRONG_DURATION}"),
         ("GRACE", None, f"['GRACE']: None is not a duration; {WRONG_DURATION}"),
         ("TIMEOUT_GRACE", "-5s", f"['TIMEOUT_GRACE']: '-5s' is not a duration; {WRONG_DURATION}"),
+        ("LISTEN", "no", "['LISTEN'] is 'no'; give True or False"),
+        ("LISTEN", None, "['LISTEN'] is None; give True or False"),
+        ("LISTEN_DATABASE", "", "['LISTEN_DATABASE'] is ''; give a text that isn't empty"),
         ("UNKNOWN_JOBS", "ignore", "['UNKNOWN_JOBS'] is 'ignore'; give 'fail' or 'leave'"),
         ("UNKNOWN_JOBS", None, "['UNKNOWN_JOBS'] is None; give 'fail' or 'leave'"),
         ("MAX_ARGS_BYTES", 0, "['MAX_ARGS_BYTES'] is 0; give a whole number of bytes, 1 or more"),

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from django.db import DatabaseError
+
 from django_jobs import clock
-from django_jobs.records import Claim, Claimed, ClaimRequest, Failure, HeldRow, Inserted, Lease, NewJob
+from django_jobs.records import Claim, Claimed, ClaimRequest, Failure, HeldRow, Inserted, Lease, NewJob, Pulse
 from django_jobs.states import State
 from django_jobs.stores import statements
 from django_jobs.transitions import Change
@@ -66,6 +69,10 @@ class Store(ABC):
     @abstractmethod
     def listen(self, connection: BaseDatabaseWrapper) -> Any:
         """Begin to hear of new jobs on a connection kept for that, and give what `hear` wants to know."""
+
+    @abstractmethod
+    def unlisten(self, connection: BaseDatabaseWrapper) -> None:
+        """Hear no more on a connection."""
 
     @abstractmethod
     def hear(self, connection: BaseDatabaseWrapper, mark: Any, *, timeout: float) -> tuple[set[str], Any]:
@@ -207,6 +214,50 @@ class Store(ABC):
         """Read which queues rows wait under."""
         return {row[0] for row in self.run(connection, statements.QUEUES, {"ids": _id_rows(ids)})}
 
+    # -- a loop's own connection
+
+    @abstractmethod
+    def dedicate(self, connection: BaseDatabaseWrapper, *, bound: float) -> bool:
+        """Set up a connection of a loop's own before it opens, and tell whether a network lies between.
+
+        `bound` is how many seconds a statement may take.
+        """
+
+    @abstractmethod
+    def prepare_if_direct(self, connection: BaseDatabaseWrapper) -> None:
+        """Have the server prepare statements that come again and again, where that is safe."""
+
+    @abstractmethod
+    def cancel_statement(self, connection: BaseDatabaseWrapper, *, timeout: float) -> None:
+        """Ask the server, from another thread, to end the statement that is under way; `timeout` seconds for that."""
+
+    @abstractmethod
+    def hang_up(self, connection: BaseDatabaseWrapper) -> None:
+        """Have whoever waits at this connection, in another thread, wait no longer: it is broken from then on."""
+
+    def pulse(self, connection: BaseDatabaseWrapper) -> Pulse:
+        """Read since when the server runs, and what its clock says."""
+        [(server_start, now)] = self.run(connection, statements.PULSE, {})
+        return Pulse(server_start=self._maybe_instant(server_start), now=self.read_instant(now))
+
+    def refused(self, connection: BaseDatabaseWrapper) -> tuple[str, Exception] | None:
+        """Have the database plan each statement without running it; give the first it refuses, and why."""
+        for name, sql in self._every_statement():
+            values = dict.fromkeys(_PARAMETERS.findall(self._text(sql, clock.frozen_now() is not None)))
+            try:
+                self.run(connection, f"explain {sql.lstrip()}", values)
+            except DatabaseError as error:
+                return name, error
+        return None
+
+    def _every_statement(self) -> Iterator[tuple[str, str]]:
+        for every_queue, alone_too, some_names in product((True, False), repeat=3):
+            yield "CLAIM", self._claim_text(every_queue, alone_too, some_names)
+        for served in (statements.EVERY_QUEUE, statements.NAMED_QUEUES):
+            yield "NEXT_DUE", statements.NEXT_DUE.replace("{served}", served.strip())
+        for name in statements.WHOLE:
+            yield name, getattr(statements, name)
+
     # -- how a statement runs
 
     def run(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -248,6 +299,9 @@ class Store(ABC):
 
     needs_proof: bool
     """Whether hearing may fail without an error."""
+
+    server_start: str
+    """Since when the server runs; NULL where there is none."""
 
     wait: str
     skip: str
@@ -296,6 +350,8 @@ class Store(ABC):
             "json": self.json,
             "instant": self.instant,
             "boolean": self.boolean,
+            "utc": self.utc,
+            "server_start": lambda _: self.server_start,
             "wait": lambda _: self.wait,
             "skip": lambda _: self.skip,
             "wait_to_delete": lambda _: self.wait_to_delete,
@@ -380,6 +436,7 @@ class Store(ABC):
         return None if value is None else self.read_instant(value)
 
 
+_PARAMETERS = re.compile(r"%\((\w+)\)s")
 _BRACES = re.compile(r"\{(?P<word>[a-z_]+)(?::(?P<argument>[^{}]*))?\}")
 
 

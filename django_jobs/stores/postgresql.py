@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import os
+import socket
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+from django.utils.module_loading import import_string
 
 from django_jobs.stores.base import MOST_ERRORS, Store, name_rows
 
@@ -12,6 +18,9 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
 CHANNEL = "django_jobs"
+
+PREPARE_AFTER = 3
+"""The server prepares a statement that comes for so many times on one connection of ours."""
 
 DRAW_IDS = "select nextval(pg_get_serial_sequence(%(table)s, 'id')) from generate_series(1, %(count)s)"
 
@@ -52,6 +61,7 @@ class PostgreSQLStore(Store):
     # The weaker lock passes rows that somebody is about to refer to, and then the delete would wait for him.
     wait_to_delete = "for update of job"
     skip_to_delete = "for update of job skip locked"
+    server_start = "pg_postmaster_start_time()"
 
     def draw_ids(self, connection: BaseDatabaseWrapper, count: int) -> list[int]:
         """Take ids from the identity's sequence."""
@@ -67,11 +77,58 @@ class PostgreSQLStore(Store):
         """Listen on the channel."""
         self.run(connection, f"listen {CHANNEL}", {})
 
+    def unlisten(self, connection: BaseDatabaseWrapper) -> None:
+        """Leave the channel: behind a pooler the session goes on, and somebody else would get what is said."""
+        self.run(connection, f"unlisten {CHANNEL}", {})
+
     def hear(self, connection: BaseDatabaseWrapper, mark: None, *, timeout: float) -> tuple[set[str], None]:
         """Read notifications as they come; whatever came with the first is read with it."""
         raw = connection.connection
         with connection.wrap_database_errors:
             return {heard.payload for heard in raw.notifies(timeout=timeout, stop_after=1)}, None
+
+    def dedicate(self, connection: BaseDatabaseWrapper, *, bound: float) -> bool:
+        """Have a dead peer noticed about as soon as a statement without answer; what the project said goes first."""
+        options = connection.settings_dict["OPTIONS"]
+        for name in ("server_side_binding", "prepare_threshold"):
+            options.pop(name, None)
+        whole = math.ceil(bound)
+        defaults = {
+            "connect_timeout": max(2, whole),
+            "keepalives": 1,
+            "keepalives_idle": whole,
+            "keepalives_interval": max(1, whole // 3),
+            "keepalives_count": 3,
+            "tcp_user_timeout": int(1_500 * bound),
+        }
+        if "service" not in options:
+            connection.settings_dict["OPTIONS"] = defaults | options
+        return True
+
+    def prepare_if_direct(self, connection: BaseDatabaseWrapper) -> None:
+        """Prepare statements where the session is ours alone: the server's own process is the one that we were told of.
+
+        A pooler invents that number, so this never takes one for a server. Behind one that gives each transaction
+        another session, a prepared statement may be missing, or be another client's of the same name.
+        """
+        [(pid,)] = self.run(connection, "select pg_backend_pid()", {})
+        raw = connection.connection
+        if raw.info.backend_pid == pid:
+            raw.cursor_factory = import_string("django.db.backends.postgresql.base.ServerBindingCursor")
+            raw.prepare_threshold = PREPARE_AFTER
+
+    def cancel_statement(self, connection: BaseDatabaseWrapper, *, timeout: float) -> None:
+        """Send a cancel request, by a connection of its own."""
+        if (raw := connection.connection) is not None:
+            raw.cancel_safe(timeout=timeout)
+
+    def hang_up(self, connection: BaseDatabaseWrapper) -> None:
+        """Shut the socket, but leave its number taken until the one who waits closes it."""
+        raw = connection.connection
+        if raw is None or raw.closed:
+            return
+        with suppress(OSError), socket.socket(fileno=os.dup(raw.fileno())) as double:
+            double.shutdown(socket.SHUT_RDWR)
 
     def clock_values(self, frozen: datetime | None) -> dict[str, Any]:
         """Nothing: the server knows the time, unless it is frozen."""

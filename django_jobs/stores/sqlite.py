@@ -70,6 +70,7 @@ class SQLiteStore(Store):
     wait_to_delete = ""
     skip_to_delete = ""
     own = ""
+    server_start = "null"
 
     def __init__(self, *, job_table: str, queue_table: str) -> None:
         super().__init__(job_table=job_table, queue_table=queue_table)
@@ -151,6 +152,9 @@ class SQLiteStore(Store):
         """Note the file's version; it changes whenever another connection has written."""
         return self._version(connection)
 
+    def unlisten(self, connection: BaseDatabaseWrapper) -> None:
+        """Do nothing: there is nothing to leave."""
+
     def hear(self, connection: BaseDatabaseWrapper, mark: int, *, timeout: float) -> tuple[set[str], int]:
         """Look at the file's version every 50 ms."""
         give_up = time.monotonic() + timeout
@@ -161,6 +165,19 @@ class SQLiteStore(Store):
     def _version(self, connection: BaseDatabaseWrapper) -> int:
         [(version,)] = self.run(connection, "pragma data_version", {})
         return int(version)
+
+    def dedicate(self, connection: BaseDatabaseWrapper, *, bound: float) -> bool:
+        """Leave it as it is: no network lies between, and the file's lock has a timeout."""
+        return False
+
+    def prepare_if_direct(self, connection: BaseDatabaseWrapper) -> None:
+        """Do nothing: the driver keeps its statements prepared."""
+
+    def cancel_statement(self, connection: BaseDatabaseWrapper, *, timeout: float) -> None:
+        """Do nothing: nobody watches it."""
+
+    def hang_up(self, connection: BaseDatabaseWrapper) -> None:
+        """Do nothing: nobody watches it."""
 
     def clock_values(self, frozen: datetime | None) -> dict[str, Any]:
         return {"now": (frozen or clock.now()).strftime(FORMAT)}

@@ -233,10 +233,11 @@ HELD_BY = f"""
 select {HELD_COLUMNS} from {{job}} as job where job.worker = %(worker)s order by job.id
 """
 
+# A row that somebody locks is passed over: its keeper couldn't renew it, and does so as soon as it is free.
 LAPSED = f"""
 select {HELD_COLUMNS} from {{job}} as job
 where job.worker is not null and {_LAPSED} and job.name > ''
-order by +job.id limit %(limit)s
+order by +job.id limit %(limit)s {{skip}}
 """
 
 PEEK = f"""
@@ -311,3 +312,12 @@ delete from {{job}} as job where job.id in (select todo.id from todo) {{returnin
 
 PRUNE = _PRUNE.replace("ONLY", "")
 PRUNE_ONE = _PRUNE.replace("ONLY", " and job.id = %(only)s")
+
+PULSE = "select {utc:{server_start}}, {utc:{now}}"
+
+WHOLE = (
+    "INSERT", "INSERT_MANY", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO", "LET_GO_LAPSED",
+    "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "DELETE", "PRUNABLE_AFTER", "PRUNE",
+    "PRUNE_ONE", "PULSE",
+)  # fmt: skip
+"""The names of those above that are run as they are; CLAIM and NEXT_DUE are composed."""

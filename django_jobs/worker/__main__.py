@@ -62,6 +62,8 @@ def _listen(control: TextIO, process: Any) -> None:
                 process.stop_now()
             case ["wake"]:
                 process.wake()
+            case ["back"]:
+                process.come_back()
             case ["hearing" | "deaf" as word]:
                 process.hear(is_hearing=word == "hearing")
             case ["hold", count]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from django_jobs import clock, lifecycle
 from django_jobs.conf import settings
 from django_jobs.worker.link import Link
+from django_jobs.worker.reclaimer import INTERVAL, Reclaimer
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -29,10 +30,10 @@ class Duty:
 
 
 def duties() -> tuple[Duty, ...]:
-    """Give the duties of a worker; reclaim comes by within a quarter of a lease."""
+    """Give the duties of a worker; reclaim looks at least once in a quarter of a lease."""
     quarter = settings().lease.total_seconds() / 4
     return (
-        Duty(name="reclaim", interval=min(5.0, quarter), do=lifecycle.reclaim, hold=quarter),
+        Duty(name="reclaim", interval=min(INTERVAL, quarter), do=Reclaimer().look, hold=quarter),
         Duty(name="expire", interval=10.0, do=lifecycle.expire),
         Duty(name="prune", interval=3600.0, do=lifecycle.prune),
     )

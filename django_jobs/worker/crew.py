@@ -25,9 +25,9 @@ from django_jobs.outcomes import Outcome, Released
 from django_jobs.records import Claim, Claimed, ClaimRequest, Lease
 from django_jobs.worker.board import Board
 from django_jobs.worker.link import Link
-from django_jobs.worker.loop import pause_after
 from django_jobs.worker.plan import Plan
 from django_jobs.worker.seat import Seat, Seats, TaskSeat, ThreadSeat
+from django_jobs.worker.setback import Setbacks
 
 _Begin: TypeAlias = Callable[[Claim, Seat], None]
 _End: TypeAlias = Callable[[Claim, Outcome, type[Interruption] | None], None]
@@ -39,8 +39,11 @@ POLL, POLL_WHILE_HEARING = 1.0, 5.0
 SOONEST = 0.05
 """Seconds that pass at the least before due rows that couldn't be claimed are tried again: somebody locks them."""
 
-LOCKED_PAUSE = 0.1
-"""Seconds until an end whose row somebody locks is tried again."""
+LOCKED_PAUSE, LONGEST_LOCKED_PAUSE = 0.1, 1.0
+"""Seconds until an end whose row somebody locks is tried again, the first time and at the most."""
+
+DISOWN_INTERVAL = 1.0
+"""Seconds between two looks for what a claim took whose answer never came: it may still be under way in the server."""
 
 
 class Crew:
@@ -71,14 +74,20 @@ class Crew:
         # Called in a slot's thread that ends though nobody asked it to.
         self._on_death = on_death
         self._in_hand: dict[Lease, Claim] = {}
-        self._unanswered: list[int] = []
+        # Tokens of claims without answer, with the moment from which nothing can hold under them any more.
+        self._unanswered: dict[int, float] = {}
+        self._disown_at = 0.0
         # What ends the life of a claim, by its token.
         self._lives: dict[int, Callable[[], None]] = {}
         self._todo: deque[Claim] = deque()
         self._ended: list[Run] = []
+        # Ends whose rows somebody locks, and when they are tried again.
+        self._locked: list[Run] = []
+        self._locked_at = 0.0
+        self._locked_pause = LOCKED_PAUSE
         self._running = 0
         self._last_queue = ""
-        self._failures = 0
+        self._setbacks = Setbacks("crew")
         # Everything above and below is written under this condition's lock, but what the baton's holder alone touches.
         self._changed = Condition()
         self._has_baton = False
@@ -119,6 +128,12 @@ class Crew:
             self._again_at = clock.monotonic() + lifecycle.SILENCE
             self._changed.notify()
 
+    def come_back(self) -> None:
+        """Try at once what failed: the database answers others again."""
+        with self._changed:
+            self._not_before = self._next_turn = 0.0
+            self._changed.notify()
+
     def hear(self, *, is_hearing: bool) -> None:
         """Say whether wakes can be relied on, so that polls may be rarer."""
         with self._changed:
@@ -154,7 +169,7 @@ class Crew:
     def unwritten(self) -> int:
         """How many ends aren't in the database yet."""
         with self._changed:
-            return len(self._ended)
+            return len(self._ended) + len(self._locked)
 
     # -- the baton
 
@@ -162,6 +177,8 @@ class Crew:
         """Settle what has ended, claim for the free slots, and give the seconds until the next turn is wanted."""
         with self._changed:
             ended, self._ended = self._ended, []
+            if self._locked and clock.monotonic() >= self._locked_at:
+                ended, self._locked = self._locked + ended, []
         try:
             self._disown_unanswered()
             locked = self._settled(ended)
@@ -170,13 +187,22 @@ class Crew:
                 # Ends are kept until they can be written.
                 self._ended = ended + self._ended
             raise
-        with self._changed:
-            self._ended += locked
+        self._put_aside(locked)
         try:
             delay = self._claimed()
         finally:
             self._end_lives()
-        return LOCKED_PAUSE if locked else delay
+        return min(delay, max(0.0, self._locked_at - clock.monotonic())) if self._locked else delay
+
+    def _put_aside(self, locked: list[Run]) -> None:
+        """Try these ends again in a moment; meanwhile others are written as ever."""
+        with self._changed:
+            self._locked += locked
+            if locked:
+                self._locked_at = clock.monotonic() + self._locked_pause
+                self._locked_pause = min(2 * self._locked_pause, LONGEST_LOCKED_PAUSE)
+            elif not self._locked:
+                self._locked_pause = LOCKED_PAUSE
 
     def _end_lives(self) -> None:
         """Leave to the clock whatever somebody may find held under claims of which nothing is in hand any more."""
@@ -198,10 +224,13 @@ class Crew:
 
     def _disown_unanswered(self) -> None:
         """Give back what a claim took whose answer never came: nobody would renew it."""
-        if self._unanswered:
-            with self._link.connected() as connection:
-                lifecycle.disown(connection, self._plan.identity, self._unanswered)
-            self._unanswered = []
+        now = clock.monotonic()
+        if not self._unanswered or now < self._disown_at:
+            return
+        with self._link.connected() as connection:
+            lifecycle.disown(connection, self._plan.identity, self._unanswered)
+        self._disown_at = now + DISOWN_INTERVAL
+        self._unanswered = {token: moment for token, moment in self._unanswered.items() if now < moment}
 
     def _claimed(self) -> float:
         """Claim for the free slots, and give the seconds until it is worth to claim again."""
@@ -251,11 +280,15 @@ class Crew:
 
     def _ask(self, request: ClaimRequest) -> Claimed:
         token = lifecycle.new_token()
-        self._unanswered.append(token)
-        with self._link.connected() as connection:
-            self._lives[token] = lifecycle.begin_life(connection, token)
-            claimed = lifecycle.claim(connection, request, token=token)
-        self._unanswered.remove(token)
+        self._unanswered[token] = clock.monotonic() + request.lease.total_seconds()
+        try:
+            with self._link.connected() as connection:
+                self._lives[token] = lifecycle.begin_life(connection, token)
+                claimed = lifecycle.claim(connection, request, token=token)
+        except BaseException:
+            self._disown_at = 0.0
+            raise
+        del self._unanswered[token]
         self._board.note_claim()
         self._in_hand.update((claim.lease, claim) for claim in claimed.claims)
         self._board.take(claim.lease for claim in claimed.claims)
@@ -310,7 +343,7 @@ class Crew:
 
     def _is_over(self) -> bool:
         closing = self._is_closing or self._is_drained or self._is_spent
-        return closing and not (self._todo or self._running or self._ended or self._has_baton)
+        return closing and not (self._todo or self._running or self._ended or self._locked or self._has_baton)
 
     def _is_turn(self) -> bool:
         if self._has_baton or clock.monotonic() < self._not_before:
@@ -338,14 +371,11 @@ class Crew:
         try:
             delay = self.turn()
         except BaseException as error:  # noqa: BLE001 - a bad turn must not end the crew, whatever it raised
-            self._failures += 1
-            message = f"crew: a turn failed ({self._failures} in a row): {error!r}"
-            signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
-            delay = pause_after(self._failures)
+            delay = self._setbacks.note(error)
             self._not_before = clock.monotonic() + delay
             return delay
-        self._failures = 0
-        self._not_before = clock.monotonic() + delay if delay == LOCKED_PAUSE else 0.0
+        self._setbacks.over()
+        self._not_before = 0.0
         return delay
 
     def _follow(self) -> None:

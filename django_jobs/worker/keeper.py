@@ -17,8 +17,8 @@ RENEWALS = 4
 CANCEL_INTERVAL = 1.0
 """Seconds between two looks for cancelled jobs, while any run."""
 
-LOCKED_INTERVAL = 1.0
-"""Seconds until a lease whose row somebody locks is renewed again."""
+LOCKED_INTERVAL = 0.2
+"""Seconds until a lease whose row somebody locks is renewed again: when the row is free, before anybody reclaims it."""
 
 
 class Keeper:
@@ -52,7 +52,8 @@ class Keeper:
             self._renew(boards, only=self._locked)
         elif any(entry.is_running for board in boards for entry in board.entries()):
             self._look_for_cancelled(boards)
-        return max(0.0, min(CANCEL_INTERVAL, self._renew_at - clock.monotonic()))
+        longest = LOCKED_INTERVAL if self._locked else CANCEL_INTERVAL
+        return max(0.0, min(longest, self._renew_at - clock.monotonic()))
 
     def hurry(self) -> None:
         """Renew everything in the next round."""

@@ -1,7 +1,8 @@
 """Drive: hear the database and wake the crews. A hint: where it hears nothing, the poll finds the rows.
 
 That it hears is proven by a round trip from another connection, at the start and every half minute; behind a pooler
-that gives each transaction another session it isn't, and there is one warning, and polling.
+that gives each transaction another session it isn't, and there is one warning, and polling. The setting LISTEN_DATABASE
+names a direct way to the same database for this connection alone; LISTEN = False polls without trying.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+
 from django_jobs import clock, lifecycle, signals
+from django_jobs.conf import settings
 from django_jobs.worker.link import Link
 
 PROOF_INTERVAL = 30.0
@@ -19,6 +24,39 @@ PROOF_BOUND = 5.0
 """Seconds that a proof may take."""
 
 PROOF = "proof:"
+
+DEAF = (
+    "LISTEN doesn't hear through this connection (a pooler?): polling instead; "
+    "DJANGO_JOBS['LISTEN_DATABASE'] may name a direct one"
+)
+
+
+def listening(
+    alias: str,
+    *,
+    queues: frozenset[str] | None,
+    wake: Callable[[], None],
+    tell: Callable[[bool], None],
+) -> list[Listener]:
+    """Give what listens for news of the jobs in `alias`; none where the settings want none."""
+    if not settings().listen and lifecycle.needs_proof(connections[alias]):
+        return []
+    link, speaker = Link(settings().listen_database or alias), Link(alias)
+    return [Listener(link=link, speaker=speaker, queues=queues, wake=wake, tell=tell)]
+
+
+def check_way_to_listen(alias: str) -> None:
+    """Raise ImproperlyConfigured where the setting LISTEN_DATABASE is no way to the database `alias`."""
+    way = settings().listen_database
+    if way is None:
+        return
+    if way not in connections:
+        message = f"DJANGO_JOBS['LISTEN_DATABASE'] is {way!r}, which DATABASES doesn't have"
+        raise ImproperlyConfigured(message)
+    for each in (alias, way):
+        if (vendor := connections[each].vendor) != "postgresql":
+            message = f"DJANGO_JOBS['LISTEN_DATABASE'] is for PostgreSQL, but the database {each!r} is {vendor}"
+            raise ImproperlyConfigured(message)
 
 
 class Listener:
@@ -43,11 +81,16 @@ class Listener:
         self._is_proven = False
         self._has_warned = False
         self._expected = ""
+        self._listen_at = 0.0
         self._prove_at = 0.0
         self._doubt_at = 0.0
 
     def tick(self) -> float:
         """Hear for up to a second. After a break everything may have been missed, so that wakes, too."""
+        if self._expected and clock.monotonic() >= self._doubt_at:
+            self._stop_listening()
+        if not self._is_listening and clock.monotonic() < self._listen_at:
+            return self._listen_at - clock.monotonic()
         try:
             with self._link.connected() as connection:
                 if not self._is_listening:
@@ -61,7 +104,7 @@ class Listener:
                     self._set_proven(is_proven=True)
                 heard, self._mark = lifecycle.hear(connection, self._mark, timeout=1.0)
         except BaseException:
-            self._is_listening = False
+            self._expected, self._is_listening = "", False
             self._set_proven(is_proven=False)
             raise
         self._take_in(heard)
@@ -72,15 +115,23 @@ class Listener:
         self._link.close()
         self._speaker.close()
 
+    def _stop_listening(self) -> None:
+        """Give up a connection on which the proof didn't arrive: at once where it was heard before, and has broken."""
+        self._expected, self._is_listening = "", False
+        if self._is_proven:
+            self._set_proven(is_proven=False)
+            self._link.close()
+            return
+        self._listen_at = self._prove_at
+        if not self._has_warned:
+            self._has_warned = True
+            signals.tell(signals.odd, None, message=DEAF, exception=None, level=logging.WARNING)
+        with self._link.connected() as connection:
+            lifecycle.unlisten(connection)
+        self._link.close()
+
     def _prove(self) -> None:
         now = clock.monotonic()
-        if self._expected and now >= self._doubt_at:
-            self._expected = ""
-            self._set_proven(is_proven=False)
-            if not self._has_warned:
-                self._has_warned = True
-                message = "LISTEN doesn't hear through this connection (a pooler?): polling instead"
-                signals.tell(signals.odd, None, message=message, exception=None, level=logging.WARNING)
         if now >= self._prove_at:
             self._prove_at = now + PROOF_INTERVAL
             self._doubt_at = now + PROOF_BOUND

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from threading import Event, Thread
 
-from django_jobs import signals
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-
-
-def pause_after(failures: int) -> float:
-    """Give the seconds to wait after so many bad rounds in a row."""
-    return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 20), LONGEST_PAUSE)
+from django_jobs.worker.setback import Setbacks
 
 
 class Loop:
     """One thread that calls `tick` again and again; what it returns is the delay in seconds until the next call.
 
-    A round that raises is logged and counted, and the next one waits longer. `on_death` is called in the loop's thread
-    where not even that succeeds.
+    A round that raises is logged and counted, and the next one waits longer. `on_back` is called when the database can
+    be used again, `on_death` in the loop's thread where not even the waiting succeeds.
     """
 
     def __init__(
@@ -30,12 +22,14 @@ class Loop:
         *,
         on_end: Callable[[], None] = lambda: None,
         on_death: Callable[[], None] = lambda: None,
+        on_back: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
-        self.failures = 0
+        self._setbacks = Setbacks(name)
         self._tick = tick
         self._on_end = on_end
         self._on_death = on_death
+        self._on_back = on_back
         self._is_stopped = False
         self._poked = Event()
         self._first_delay = 0.0
@@ -65,11 +59,9 @@ class Loop:
         try:
             delay = self._tick()
         except BaseException as error:  # noqa: BLE001 - a bad round must not end the loop, whatever it raised
-            self.failures += 1
-            message = f"{self.name}: a round failed ({self.failures} in a row): {error!r}"
-            signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
-            return pause_after(self.failures)
-        self.failures = 0
+            return self._setbacks.note(error)
+        if self._setbacks.over():
+            self._on_back()
         return delay
 
     def _repeat(self) -> None:

@@ -18,7 +18,7 @@ from django_jobs.worker.chores import Chores, duties
 from django_jobs.worker.crew import Crew
 from django_jobs.worker.keeper import Keeper
 from django_jobs.worker.link import Link
-from django_jobs.worker.listener import Listener
+from django_jobs.worker.listener import listening
 from django_jobs.worker.loop import Loop
 from django_jobs.worker.plan import Plan
 from django_jobs.worker.recycling import INTERVAL, Idleness, Limits, Recycling, memory_in_use, too_low
@@ -68,7 +68,7 @@ class Process:
             plan=plan,
             board=board,
             seats=seats,
-            link=Link(plan.alias),
+            link=Link(plan.alias, patience=1 / 4),
             most=limits.jobs,
             may_claim=lambda: self._watch.may_claim,
             on_spent=lambda: self._words.put(_Word.SPENT),
@@ -82,10 +82,9 @@ class Process:
             self._loops.append(self._loop("idleness", self._look_for_idleness))
         if not self._is_supervised:
             keeper = Keeper(boards=lambda: [board], link=Link(plan.alias))
-            chores = Chores(link=Link(plan.alias), duties=duties())
-            listener = Listener(
-                link=Link(plan.alias),
-                speaker=Link(plan.alias),
+            chores = Chores(link=Link(plan.alias, patience=1 / 2), duties=duties())
+            listeners = listening(
+                plan.alias,
                 queues=plan.queue_names,
                 wake=self.wake,
                 tell=lambda is_hearing: self.hear(is_hearing=is_hearing),
@@ -93,11 +92,11 @@ class Process:
             self._loops += [
                 self._loop("keeper", keeper.tick, on_end=keeper.close),
                 self._loop("chores", chores.tick, on_end=chores.close),
-                self._loop("listener", listener.tick, on_end=listener.close),
+                *(self._loop("listener", listener.tick, on_end=listener.close) for listener in listeners),
             ]
 
     def _loop(self, name: str, tick: Callable[[], float], *, on_end: Callable[[], None] = lambda: None) -> Loop:
-        return Loop(name, tick, on_end=on_end, on_death=self._break)
+        return Loop(name, tick, on_end=on_end, on_death=self._break, on_back=self.come_back)
 
     def _break(self) -> None:
         """Have the process end: one of its threads has, and without it jobs would wait or lose their leases."""
@@ -114,6 +113,12 @@ class Process:
     def wake(self) -> None:
         """Look for jobs at once."""
         self._crew.wake()
+
+    def come_back(self) -> None:
+        """Have everything try at once what failed: the database can be used again."""
+        for loop in self._loops:
+            loop.poke()
+        self._crew.come_back()
 
     def hear(self, *, is_hearing: bool) -> None:
         """Rely on being woken, or not."""

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 from django_jobs import clock, signals
 from django_jobs.conf import settings
@@ -24,7 +25,7 @@ from django_jobs.worker.chores import Chores, duties
 from django_jobs.worker.handover import HEARD, Estate, exec_again, hear_again, hear_later, hear_once_more
 from django_jobs.worker.keeper import Keeper
 from django_jobs.worker.link import Link
-from django_jobs.worker.listener import Listener
+from django_jobs.worker.listener import listening
 from django_jobs.worker.loop import Loop
 from django_jobs.worker.plan import Plan
 from django_jobs.worker.process import ALL_WRITTEN, CANNOT_WORK, JOB_FAILED, LOOK_INTERVAL, NOT_ALL_WRITTEN
@@ -87,26 +88,23 @@ class Supervisor:
         if estate is not None:
             self._inherit(estate)
         self._is_hearing = False
-        listener = Listener(
-            link=Link(plan.alias),
-            speaker=Link(plan.alias),
-            queues=plan.queue_names,
-            wake=lambda: self._tell_all("wake"),
-            tell=self._hear_of,
-        )
         self._keeper = keeper = Keeper(boards=self._boards, link=Link(plan.alias))
-        chores = Chores(link=Link(plan.alias), duties=duties())
+        chores = Chores(link=Link(plan.alias, patience=1 / 2), duties=duties())
         self._burial = self._loop("undertaker", self._undertaker.tick, on_end=self._undertaker.close)
         self._keeping = self._loop("keeper", keeper.tick, on_end=keeper.close)
+        listeners = listening(
+            plan.alias, queues=plan.queue_names, wake=lambda: self._tell_all("wake"), tell=self._hear_of
+        )
         self._loops = [
             self._keeping,
             self._loop("chores", chores.tick, on_end=chores.close),
-            self._loop("listener", listener.tick, on_end=listener.close),
+            *(self._loop("listener", listener.tick, on_end=listener.close) for listener in listeners),
             self._burial,
         ]
 
     def _loop(self, name: str, tick: Callable[[], float], *, on_end: Callable[[], None]) -> Loop:
-        return Loop(name, tick, on_end=on_end, on_death=lambda: self._give_up(f"the {name} has ended"))
+        give_up = partial(self._give_up, f"the {name} has ended")
+        return Loop(name, tick, on_end=on_end, on_death=give_up, on_back=self._come_back)
 
     # -- the main thread
 
@@ -211,6 +209,12 @@ class Supervisor:
     def _hear_of(self, is_hearing: bool) -> None:  # noqa: FBT001 - the listener's word
         self._is_hearing = is_hearing
         self._tell_all("hearing" if is_hearing else "deaf")
+
+    def _come_back(self) -> None:
+        """Have everything try at once what failed: the database can be used again."""
+        for loop in self._loops:
+            loop.poke()
+        self._tell_all("back")
 
     # -- from one image of this program to the next
 
@@ -355,19 +359,14 @@ class Supervisor:
     def _finish(self) -> int:
         """Write what is still to be written, within a bound, and end the loops."""
         give_up = clock.monotonic() + WRITE_BOUND
-        self._burial.stop()
-        self._burial.join(WRITE_BOUND)
-        # Once more with our own hands: the last workers may have died after its last round.
-        last = Loop("undertaker", self._undertaker.tick)
+        self._burial.poke()
+        # The loop alone speaks to the database, which may not answer.
         while not self._undertaker.is_idle and clock.monotonic() < give_up:
-            delay = last.turn()
-            if not self._undertaker.is_idle:
-                threading.Event().wait(delay)
+            threading.Event().wait(0.02)
         for loop in self._loops:
             loop.stop()
         for loop in self._loops:
             loop.join(max(0.0, give_up - clock.monotonic()))
-        self._undertaker.close()
         counts = self._counts + self._undertaker.counts
         _tell(summary(counts, seconds=clock.monotonic() - self._began), logging.INFO)
         if not self._undertaker.is_idle:

@@ -18,9 +18,10 @@ from django_jobs.runner.surroundings import is_in_transaction, refresh
 from django_jobs.worker.board import Board
 from django_jobs.worker.keeper import Keeper
 from django_jobs.worker.link import Link
-from django_jobs.worker.loop import Loop, pause_after
+from django_jobs.worker.loop import Loop
 from django_jobs.worker.plan import Plan, new_identity
 from django_jobs.worker.seat import Seats, ThreadSeat
+from django_jobs.worker.setback import pause_after
 from django_jobs.worker.watch import Watch
 
 if TYPE_CHECKING:

@@ -203,6 +203,27 @@ class TestRefusedAtStart:
         assert said.startswith("CommandError: the database 'default' can't be used: ")
         assert "Traceback" not in said
 
+    def test_a_database_that_won_t_take_a_statement_of_ours(self) -> None:
+        name = str(connections["default"].settings_dict["NAME"])
+        rename = f'alter table "{Job._meta.db_table}" rename column'
+        with connections["default"].cursor() as cursor:
+            cursor.execute(f"{rename} fingerprint to footprint")
+        try:
+            code, said = self.start(LIVE_DATABASE=name)
+        finally:
+            with connections["default"].cursor() as cursor:
+                cursor.execute(f"{rename} footprint to fingerprint")
+        assert code == 1
+        assert said.startswith("CommandError: the database 'default' won't take our statement CHANGE: ")
+        assert "fingerprint" in said
+        assert "\n" not in said
+
+    def test_a_way_to_listen_that_is_not_there(self) -> None:
+        name = str(connections["default"].settings_dict["NAME"])
+        code, said = self.start("--skip-checks", LIVE_DATABASE=name, LIVE_JOBS='{"LISTEN_DATABASE": "direct"}')
+        assert code == 1
+        assert said == "CommandError: DJANGO_JOBS['LISTEN_DATABASE'] is 'direct', which DATABASES doesn't have"
+
     def test_a_wrong_setting(self) -> None:
         name = str(connections["default"].settings_dict["NAME"])
         code, said = self.start(LIVE_DATABASE=name, LIVE_JOBS='{"LEASE": "soon"}')

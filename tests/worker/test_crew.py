@@ -12,10 +12,11 @@ from django.test import override_settings
 
 from django_jobs import clock, lifecycle
 from django_jobs.models import Job, Queue
+from django_jobs.outcomes import Succeeded
 from django_jobs.records import Claim
 from django_jobs.worker.crew import Crew
 from django_jobs.worker.seat import ThreadSeat
-from tests.factories import locked
+from tests.factories import locked, seconds
 from tests.worker.conftest import make_board
 from tests.yard import jobs
 
@@ -210,17 +211,96 @@ def test_a_connection_that_broke_is_replaced_at_the_next_turn(make_crew: MakeCre
 
 
 @pytest.mark.skipif(connections["default"].vendor == "sqlite", reason="SQLite has no row locks")
-def test_an_end_whose_row_somebody_locks_waits_without_holding_up_others(make_crew: MakeCrew) -> None:
-    stuck, free = jobs.note.later(1), jobs.note.later(2)
-    crew = make_crew(concurrency=2)
+def test_an_end_whose_row_somebody_locks_waits_without_holding_up_others(
+    make_crew: MakeCrew, frozen: clock.FrozenClock
+) -> None:
+    stuck, free, later = (jobs.note.later(n) for n in (1, 2, 3))
+    crew = make_crew(concurrency=3, poll=5.0)
     work(crew)
     crew.perform(crew._todo.popleft(), ThreadSeat())
     with locked(stuck.pk):
         assert crew.turn() == 0.1
         assert Job.objects.get(pk=free.pk).state == "SUCCESSFUL"
         assert Job.objects.get(pk=stuck.pk).state == "RUNNING"
+        # Until it is tried again, others are written as ever.
+        crew._ended.append((crew._todo.popleft(), Succeeded()))
+        crew.turn()
+        assert Job.objects.get(pk=later.pk).state == "SUCCESSFUL"
+        assert crew.unwritten == 1
+    frozen.advance(seconds(0.1))
     crew.turn()
     assert Job.objects.get(pk=stuck.pk).state == "SUCCESSFUL"
+
+
+def test_o25_what_a_claim_took_whose_answer_was_lost_comes_back_uncounted(
+    make_crew: MakeCrew, frozen: clock.FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = jobs.note.later(1)
+    crew = make_crew()
+    claim = lifecycle.claim
+
+    def lose_answer(*args: Any, **named: Any) -> None:
+        claim(*args, **named)
+        raise OperationalError("the connection broke before the answer came")
+
+    monkeypatch.setattr(lifecycle, "claim", lose_answer)
+    with pytest.raises(OperationalError):
+        crew.turn()
+    assert states() == {"RUNNING": 1}
+    monkeypatch.setattr(lifecycle, "claim", claim)
+    crew.turn()
+    [again] = claimed(crew)
+    assert (again.id, again.attempt) == (job.pk, 1)
+
+
+def test_o25_a_claim_that_commits_after_its_connection_broke_is_found_too(
+    make_crew: MakeCrew, frozen: clock.FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server may go on with a statement whose client has left."""
+    crew = make_crew(concurrency=1)
+    claim = lifecycle.claim
+    late: list[Callable[[], object]] = []
+
+    def lose(connection: Any, request: Any, *, token: int) -> None:
+        late.append(lambda: claim(connections["default"], request, token=token))
+        raise OperationalError("the connection broke")
+
+    monkeypatch.setattr(lifecycle, "claim", lose)
+    with pytest.raises(OperationalError):
+        crew.turn()
+    monkeypatch.setattr(lifecycle, "claim", claim)
+    crew.turn()
+    job = jobs.note.later(1)
+    late[0]()
+    assert states() == {"RUNNING": 1}
+    crew.turn()
+    assert claimed(crew) == []
+    frozen.advance(seconds(1))
+    crew.turn()
+    [again] = claimed(crew)
+    assert (again.id, again.attempt) == (job.pk, 1)
+    # Once the lease of the lost claim is over nothing can hold under it any more.
+    frozen.advance(seconds(60))
+    crew.turn()
+    assert crew._unanswered == {}
+
+
+def test_a_word_that_the_database_is_back_ends_the_pause(
+    make_crew: MakeCrew, frozen: clock.FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any, **__: Any) -> None:
+        raise OperationalError("the server went away")
+
+    crew = make_crew()
+    claim = lifecycle.claim
+    monkeypatch.setattr(lifecycle, "claim", away)
+    with crew._changed:
+        crew._lead()
+        assert not crew._is_turn()
+    monkeypatch.setattr(lifecycle, "claim", claim)
+    crew.come_back()
+    with crew._changed:
+        assert crew._is_turn()
 
 
 def test_closing_gives_back_what_has_not_started_uncounted(make_crew: MakeCrew) -> None:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections
+from django.test import override_settings
 
 from django_jobs import lifecycle, signals
 from django_jobs.clock import FrozenClock
 from django_jobs.worker.link import Link
-from django_jobs.worker.listener import Listener
+from django_jobs.worker.listener import Listener, check_way_to_listen, listening
 from tests.factories import new_job, seconds
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -135,7 +137,10 @@ def test_where_proofs_do_not_arrive_there_is_one_warning_and_no_hearing(
     frozen.advance(seconds(30))
     enqueue("listened-5")
     assert ear.tick() == ["wake"]
-    message = "LISTEN doesn't hear through this connection (a pooler?): polling instead"
+    message = (
+        "LISTEN doesn't hear through this connection (a pooler?): polling instead; "
+        "DJANGO_JOBS['LISTEN_DATABASE'] may name a direct one"
+    )
     assert odd == [(message, logging.WARNING)]
 
 
@@ -171,3 +176,84 @@ def test_a_proof_that_a_break_swallowed_is_held_against_nobody(
     frozen.advance(seconds(10))
     assert ear.tick() == ["wake", True]
     assert odd == []
+
+
+@only_postgresql
+def test_a_connection_that_fell_silent_is_replaced_without_a_warning(
+    make_ear: MakeEar, frozen: FrozenClock, odd: list[tuple[str, int]]
+) -> None:
+    """As when its packets are swallowed on the way: it was heard before, so no pooler is to blame."""
+    ear = make_ear("nothing")
+    ear.tick()
+    with ear.link.connected() as silent, silent.cursor() as cursor:
+        cursor.execute("unlisten *")
+    frozen.advance(seconds(30))
+    assert ear.tick() == []
+    frozen.advance(seconds(5))
+    assert ear.tick() == [False, "wake", True]
+    with ear.link.connected() as fresh:
+        assert fresh is not silent
+    assert odd == []
+
+
+@only_postgresql
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_where_proofs_do_not_arrive_nobody_listens_until_the_next_try(make_ear: MakeEar, frozen: FrozenClock) -> None:
+    """What a pooler's session still listened for would be told to whoever gets that session next."""
+    ear = make_ear(speaker="other")
+    ear.tick()
+    frozen.advance(seconds(5))
+    ear.said.clear()
+    assert ear.listener.tick() == 25.0
+    assert ear.said == []
+    assert ear.link._connection is None
+    frozen.advance(seconds(25))
+    assert ear.tick() == ["wake"]
+
+
+def listen(**settings: Any) -> int:
+    """Count what listens under these settings."""
+    with override_settings(DJANGO_JOBS=settings):
+        listeners = listening("default", queues=None, wake=do_nothing, tell=tell_nobody)
+    return len(listeners)
+
+
+def do_nothing() -> None:
+    pass
+
+
+def tell_nobody(is_hearing: bool) -> None:
+    pass
+
+
+def test_there_is_one_listener() -> None:
+    assert listen() == 1
+
+
+@only_postgresql
+def test_listening_can_be_switched_off() -> None:
+    assert listen(LISTEN=False) == 0
+
+
+@pytest.mark.skipif(connections["default"].vendor != "sqlite", reason="only SQLite has a file to look at")
+def test_a_file_is_looked_at_whatever_is_said_of_listen() -> None:
+    assert listen(LISTEN=False) == 1
+
+
+@override_settings(DJANGO_JOBS={"LISTEN_DATABASE": "nowhere"})
+def test_a_way_to_listen_that_is_not_there_is_refused() -> None:
+    message = r"^DJANGO_JOBS\['LISTEN_DATABASE'\] is 'nowhere', which DATABASES doesn't have$"
+    with pytest.raises(ImproperlyConfigured, match=message):
+        check_way_to_listen("default")
+
+
+@pytest.mark.skipif(connections["default"].vendor != "sqlite", reason="PostgreSQL can be listened to")
+@override_settings(DJANGO_JOBS={"LISTEN_DATABASE": "other"})
+def test_a_way_to_listen_to_sqlite_is_refused() -> None:
+    message = r"^DJANGO_JOBS\['LISTEN_DATABASE'\] is for PostgreSQL, but the database 'default' is sqlite$"
+    with pytest.raises(ImproperlyConfigured, match=message):
+        check_way_to_listen("default")
+
+
+def test_without_a_way_of_its_own_there_is_nothing_to_refuse() -> None:
+    check_way_to_listen("default")

@@ -16,7 +16,8 @@ from django_jobs.worker.board import Board, Flag
 from django_jobs.worker.chores import Chores, Duty, duties
 from django_jobs.worker.keeper import Keeper
 from django_jobs.worker.link import Link
-from django_jobs.worker.loop import Loop, pause_after
+from django_jobs.worker.loop import Loop
+from django_jobs.worker.setback import pause_after
 from tests.factories import claim_one, locked, queue_job, seconds
 from tests.worker.conftest import make_board
 
@@ -105,7 +106,7 @@ class TestKeeper:
         keeper = keeper_of(board)
         frozen.advance(seconds(30))
         with locked(stuck.id):
-            assert keeper.tick() == 1.0
+            assert keeper.tick() == 0.2
             assert Job.objects.get(pk=free.id).lease_expires_at == frozen.instant + MINUTE
         frozen.advance(seconds(1))
         keeper.tick()
@@ -283,6 +284,8 @@ class TestChores:
         chores = Chores(link=Link("default"), duties=duties())
         frozen.advance(seconds(61))
         chores.tick()
+        frozen.advance(seconds(2))
+        chores.tick()
         chores.close()
         assert dict(Job.objects.values_list("pk", "state")) == {lapsed: "READY", expired: "CANCELLED"}
         assert pruned not in (lapsed, expired)
@@ -344,6 +347,23 @@ class TestLoop:
 
         loop = Loop("test", tick)
         assert [loop.turn() for _ in range(3)] == [0.1, 1.0, 0.1]
+
+    def test_the_first_good_round_after_the_database_was_away_says_that_it_is_back(self) -> None:
+        said: list[str] = []
+        outcomes = iter([1.0, OperationalError("away"), OperationalError("away"), 1.0, 1.0, ValueError("bad"), 1.0])
+
+        def tick() -> float:
+            outcome = next(outcomes)
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        loop = Loop("test", tick, on_back=lambda: said.append("back"))
+        heard = []
+        for _ in range(7):
+            loop.turn()
+            heard.append(len(said))
+        assert heard == [0, 0, 0, 1, 1, 1, 1]
 
     def test_a_pause_never_overflows(self) -> None:
         assert pause_after(10_000) == 5.0

@@ -16,9 +16,10 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
 from django.db.migrations.executor import MigrationExecutor
 
-from django_jobs import logs, performers, signals
+from django_jobs import lifecycle, logs, performers, signals
 from django_jobs.conf import is_debugging, settings
 from django_jobs.worker import flags, handover
+from django_jobs.worker.listener import check_way_to_listen
 from django_jobs.worker.plan import Plan, default_concurrency, new_identity, with_default_caps
 from django_jobs.worker.process import Process
 from django_jobs.worker.supervisor import Supervisor
@@ -107,6 +108,7 @@ class Command(BaseCommand):
                 max_runtime=said.get("max_runtime"),
                 idle_timeout=said.get("idle_timeout"),
             )
+            check_way_to_listen(plan.alias)
             processes = self._processes(plan, said.get("processes", flags.default_processes()))
             if said.get("reload") and not processes:
                 message = "--reload replaces worker processes, and --processes 0 has none"
@@ -133,6 +135,7 @@ class Command(BaseCommand):
             executor = MigrationExecutor(connections[plan.alias])
             targets = [key for key in executor.loader.graph.leaf_nodes() if key[0] == "django_jobs"]
             is_behind = bool(executor.migration_plan(targets))
+            refused = None if is_behind else lifecycle.refused(connections[plan.alias])
         except (DatabaseError, ImproperlyConfigured) as error:
             message = f"the database {plan.alias!r} can't be used: {' '.join(str(error).split())}"
             raise CommandError(message, returncode=CONFIGURATION) from error
@@ -140,6 +143,10 @@ class Command(BaseCommand):
             connections[plan.alias].close()
         if is_behind:
             message = f"tables are missing or behind; run: python manage.py migrate django_jobs --database {plan.alias}"
+            raise CommandError(message, returncode=CONFIGURATION)
+        if refused is not None:
+            name, why = refused
+            message = f"the database {plan.alias!r} won't take our statement {name}: {' '.join(str(why).split())}"
             raise CommandError(message, returncode=CONFIGURATION)
 
     def _exit(self, code: int) -> None:
