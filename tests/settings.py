@@ -2,7 +2,8 @@
 
 Processes that a test starts read here, too: LIVE_DATABASE names the test's own database, LIVE_JOBS holds DJANGO_JOBS,
 LIVE_OPTIONS what is added to the OPTIONS of the database, LIVE_APPS names apps that the test has written; LIVE_…_WHEN
-names a file, with whose birth the settings change.
+names a file, with whose birth the settings change. LIVE_DATABASES says, as changes to that database's entry, how each
+alias is reached.
 """
 
 from __future__ import annotations
@@ -37,7 +38,14 @@ def _database(name: str) -> dict[str, Any]:
     return database
 
 
+def _live(changes: dict[str, Any]) -> dict[str, Any]:
+    """Give the database of the test as another process reaches it."""
+    default = _database("default")
+    return {**default, **changes, "OPTIONS": {**default.get("OPTIONS", {}), **changes.get("OPTIONS", {})}}
+
+
 DATABASES = {"default": _database("default"), "other": _database("other")}
+DATABASES |= {alias: _live(changes) for alias, changes in json.loads(os.environ.get("LIVE_DATABASES", "{}")).items()}
 INSTALLED_APPS = [
     "django_jobs",
     "django.contrib.admin",

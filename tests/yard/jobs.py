@@ -285,3 +285,31 @@ def pass_file(path: str, name: str, gate: str) -> None:
     while not Path(gate).exists():
         time.sleep(0.01)
     append_line(path, f"end {name} {os.getpid()}")
+
+
+# -- bodies that use the database
+
+
+@job
+def count_users_and_append(path: str) -> None:
+    """Ask the database something; leave the number of the server's process that answered."""
+    get_user_model().objects.count()
+    with connection.cursor() as cursor:
+        cursor.execute("select pg_backend_pid()" if connection.vendor == "postgresql" else "select 0")
+        append_line(path, str(cursor.fetchone()[0]))
+
+
+@job
+def count_users_in_threads(path: str) -> None:
+    """Ask in threads of the job's own, which close what they opened."""
+
+    def ask() -> None:
+        get_user_model().objects.count()
+        connection.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    append_line(path, "asked")
