@@ -223,6 +223,8 @@ class Supervisor:
         for child in estate.children:
             self._children[child.pid] = child
             self._vacant.pop(child.place, None)
+        # Nobody else keeps their boards open when they are gone.
+        estate.children.clear()
         self._began, self._counts, self._taken = estate.began, estate.counts, estate.taken
         self._succession.replace_one_by_one()
 
