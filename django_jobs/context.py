@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from django_jobs import clock
+from django_jobs.exceptions import Interruption, JobCancelled, JobTimeout
 from django_jobs.records import Claim
 
 
@@ -19,10 +20,16 @@ class Attempt:
     """
 
     def __init__(
-        self, claim: Claim, *, meta: Mapping[str, Any], load_errors: Callable[[], list[dict[str, Any]]]
+        self,
+        claim: Claim,
+        *,
+        meta: Mapping[str, Any],
+        load_errors: Callable[[], list[dict[str, Any]]],
+        interruption: Callable[[], type[Interruption] | None] = lambda: None,
     ) -> None:
         self._claim = claim
         self._load_errors = load_errors
+        self._interruption = interruption
         self._begun = clock.monotonic()
         self.meta: Mapping[str, Any] = meta
         """What was stored with the job beside its arguments: what `using(meta=…)` said, language, time zone."""
@@ -84,6 +91,27 @@ class Attempt:
         if self._claim.timeout is None:
             return None
         return max(0.0, self._begun + self._claim.timeout - clock.monotonic())
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody has cancelled the job since it began; known about a second later.
+
+        The body's own thread or task is interrupted then. This is for what that doesn't reach: code that swallows it,
+        and threads that the body started.
+        """
+        kind = self._interruption()
+        return kind is not None and issubclass(kind, JobCancelled)
+
+    def checkpoint(self) -> None:
+        """Raise JobCancelled, JobLost or JobTimeout if the job was cancelled or lost, or is out of time.
+
+        Cheap, and may be called from any thread or task: it asks no database.
+        """
+        kind = self._interruption()
+        if kind is None and self.remaining() == 0:
+            kind = JobTimeout
+        if kind is not None:
+            raise kind
 
     @cached_property
     def errors(self) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,12 +17,12 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from django.db import IntegrityError, connections, transaction
+from django.db import IntegrityError, OperationalError, connections, transaction
 
 from django_jobs import backoff, clock, signals, transitions
 from django_jobs.conf import settings
 from django_jobs.exceptions import JobFinished, JobGone, JobRunning, VerbRefused
-from django_jobs.outcomes import Outcome, Released
+from django_jobs.outcomes import Committed, Ending, InDoubt, Outcome, Released, Succeeded
 from django_jobs.records import Claim, Claimed, ClaimRequest, Failure, HeldRow, Inserted, Lease, NewJob, Pulse, Queued
 from django_jobs.states import State
 from django_jobs.stores import store_for
@@ -30,7 +31,7 @@ from django_jobs.transitions import Change
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-Run: TypeAlias = tuple[Claim, Outcome]
+Run: TypeAlias = tuple[Claim, Ending]
 """A claim, and what its run came to."""
 
 CHUNK = 1_000
@@ -209,30 +210,60 @@ def settle(connection: BaseDatabaseWrapper, runs: Sequence[Run]) -> list[Run]:
     """Write what runs came to, and give those that couldn't be written now since somebody locks their rows.
 
     A run whose row was taken away meanwhile writes nothing and is told as lost. One that a constraint refuses is left.
+    The end of an atomic job that is committed is only told.
     """
-    decided = {claim.lease: (claim, outcome, transitions.settle(claim, outcome)) for claim, outcome in runs}
+    decided = {claim.lease: (claim, ending, _change(claim, ending)) for claim, ending in runs}
     store = store_for(connection.alias)
-    written, refused = _each(connection, store.settle, [change for _, _, change in decided.values()])
-    for claim, outcome, change in (decided[lease] for lease in written):
-        _tell(claim, outcome, change)
-    missed = [entry for lease, entry in decided.items() if lease not in written | refused]
+    committed = {lease for lease, (_, ending, _) in decided.items() if isinstance(ending, Committed)}
+    changes = [change for lease, (_, _, change) in decided.items() if lease not in committed]
+    written, refused = _each(connection, store.settle, changes)
+    for claim, ending, change in (decided[lease] for lease in committed | written):
+        _tell(claim, _unwritten(ending), change)
+    missed = [entry for lease, entry in decided.items() if lease not in committed | written | refused]
     return _read_back(connection, missed) if missed else []
 
 
-def _read_back(connection: BaseDatabaseWrapper, missed: list[tuple[Claim, Outcome, Change]]) -> list[Run]:
+def _change(claim: Claim, ending: Ending) -> Change:
+    if isinstance(ending, Committed):
+        return _kept(claim, ending.success)
+    return transitions.settle(claim, _unwritten(ending))
+
+
+def _kept(claim: Claim, success: Succeeded) -> Change:
+    """Decide the end of an atomic job, whose row stays even where its keeping is 0; prune deletes it.
+
+    So a COMMIT whose answer is lost can be recognised.
+    """
+    return replace(transitions.settle(claim, success), gone=False)
+
+
+def _unwritten(ending: Ending) -> Outcome:
+    """Give what is, or would be, still to be written."""
+    match ending:
+        case Committed(success=success):
+            return success
+        case InDoubt(failure=failure):
+            return failure
+        case _:
+            return ending
+
+
+def _read_back(connection: BaseDatabaseWrapper, missed: list[tuple[Claim, Ending, Change]]) -> list[Run]:
     """Find out why ends met no row: locked, written before by an answer that was lost, cancelled, or taken away."""
     store = store_for(connection.alias)
     rows = store.peek(connection, [claim.id for claim, _, _ in missed])
     again: list[Run] = []
-    for claim, outcome, change in missed:
+    for claim, ending, change in missed:
         row = rows.get(claim.id)
         mine = row is not None and row.token == claim.token
         if mine and row is not None and row.state is State.RUNNING:
-            again.append((claim, outcome))
+            again.append((claim, ending))
+        elif isinstance(ending, InDoubt) and _was_committed(claim, row):
+            _tell(claim, ending.success, _kept(claim, ending.success))
         elif (row is None and change.gone) or (mine and row is not None and _stands(change, row)):
-            _tell(claim, outcome, change)
+            _tell(claim, _unwritten(ending), change)
         else:
-            signals.tell(signals.job_lost, claim.name, claim=claim, outcome=outcome)
+            signals.tell(signals.job_lost, claim.name, claim=claim, outcome=_unwritten(ending))
             if mine:
                 store.let_go(connection, [claim.lease])
     return again
@@ -242,6 +273,56 @@ def _stands(change: Change, row: HeldRow) -> bool:
     """Whether a row is as this change of its latest claim leaves it; one taken back from that claim has crashed."""
     counts = (change.state, change.attempts, change.max_attempts, change.crashes, change.alone)
     return not row.worker and counts == (row.state, row.attempts, row.max_attempts, row.crashes, row.alone)
+
+
+def _was_committed(claim: Claim, row: HeldRow | None) -> bool:
+    """Tell whether the transaction of an atomic job came through; what isn't kept may have been pruned since."""
+    if row is None:
+        return claim.keep == 0
+    return row.token == claim.token and row.state is State.SUCCESSFUL
+
+
+def came_to(connection: BaseDatabaseWrapper, claim: Claim, ending: Ending) -> Outcome:
+    """Say what a run came to that has been settled."""
+    if isinstance(ending, InDoubt):
+        row = store_for(connection.alias).peek(connection, [claim.id]).get(claim.id)
+        return ending.success if _was_committed(claim, row) else ending.failure
+    return _unwritten(ending)
+
+
+# -- an atomic job: the verbs that run in the transaction of its body
+
+
+LOCKED_PAUSES = (0.01, 0.02, 0.05, 0.1, *(0.2,) * 24)
+"""Seconds between the tries to write an end whose row somebody locks, while the body's own locks are held: 5 s."""
+
+
+def begin(connection: BaseDatabaseWrapper) -> None:
+    """Begin the transaction of an atomic job, as its first statement."""
+    store_for(connection.alias).begin(connection)
+
+
+def settle_within(connection: BaseDatabaseWrapper, claim: Claim, success: Succeeded) -> State | None:
+    """Write the end of an atomic job as the last statement of its transaction, and give the state of the row then.
+
+    SUCCESSFUL: it is written; CANCELLED: somebody cancelled it; None: it was taken away. Nothing is told yet. Raises
+    OperationalError where somebody keeps the row locked.
+    """
+    store = store_for(connection.alias)
+    change = _kept(claim, success)
+    for pause in (*LOCKED_PAUSES, None):
+        if store.settle(connection, [change]):
+            return State.SUCCESSFUL
+        row = store.peek(connection, [claim.id]).get(claim.id)
+        if row is None or row.token != claim.token:
+            return None
+        if row.state is not State.RUNNING:
+            return row.state
+        if pause is not None:
+            # A renewal or a cancel is over in a moment, and the next statement sees what it did.
+            time.sleep(pause)
+    message = f"the row of job {claim.id} was locked by somebody for {sum(LOCKED_PAUSES):.0f} s"
+    raise OperationalError(message)
 
 
 def release(connection: BaseDatabaseWrapper, claims: Sequence[Claim]) -> list[Run]:

@@ -1,4 +1,8 @@
-"""Decide: what a run came to, as a value. A closed set; transitions turns each into a change."""
+"""Decide: what a run came to, as a value. A closed set; transitions turns each into a change.
+
+The end of an atomic job is written by the transaction of its body, so that its run gives more than an outcome: what is
+written already, or what only the row can tell.
+"""
 
 from __future__ import annotations
 
@@ -66,3 +70,25 @@ class Released:
 
 
 Outcome: TypeAlias = Succeeded | Failed | Retried | Snoozed | Cancelled | GaveUp | Released
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """An atomic performer returned, and the transaction of its body, which wrote the end too, is committed."""
+
+    success: Succeeded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InDoubt:
+    """An atomic performer returned, and what its COMMIT came to isn't known: the row alone tells.
+
+    Either it is SUCCESSFUL under the token of the run, or `failure` is still to be written.
+    """
+
+    success: Succeeded
+    failure: Outcome
+
+
+Ending: TypeAlias = Outcome | Committed | InDoubt
+"""What a run gives: an outcome to be written, or the end of an atomic job."""

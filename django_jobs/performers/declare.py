@@ -63,6 +63,9 @@ def job(name: Any = None, *, takes_attempt: Any = False, aliases: Any = (), **po
     - `keep="1d"` after success (0 deletes at once, None keeps for ever), `keep_failed="14d"` after any other end
     - `expires=None`: how long it may wait to start, from the moment it may run
     - `restart=True`; False: once started, it never starts again by itself
+    - `atomic=False`; True: body and end of the job are one transaction, so that what a body does in the jobs' database
+      is done exactly once. Nothing but success is committed. On SQLite the transaction holds the file's one write lock
+      from its beginning, so nobody else writes meanwhile: keep such bodies short
 
     Raises TypeError or ValueError, naming option, value and remedy, for wrong values and for functions that a worker
     could not import.
@@ -82,6 +85,7 @@ def job(name: Any = None, *, takes_attempt: Any = False, aliases: Any = (), **po
             takes_attempt=with_attempt,
             options=options,
         )
+        _refuse_async_atomic(performer)
         registry.register(performer)
         return performer
 
@@ -102,6 +106,13 @@ def _check_aliases(aliases: object) -> tuple[str, ...]:
         message = f"aliases={aliases!r:.80}: give a list of names"
         raise TypeError(message)
     return tuple(check_name("aliases", alias) for alias in given)
+
+
+def _refuse_async_atomic(performer: Performer[..., ..., Any]) -> None:
+    if performer.is_async and performer.is_atomic:
+        where = performer.function.__qualname__
+        message = f"@job(atomic=True) on {where}, an async function: Django's transactions can't span an await; use def"
+        raise TypeError(message)
 
 
 def _refuse_unimportable(function: Callable[..., Any]) -> None:

@@ -42,6 +42,7 @@ class Policy(TypedDict, total=False):
     keep_failed: Duration | None
     expires: Duration | None
     restart: bool
+    atomic: bool
 
 
 class JobOptions(TypedDict, total=False):
@@ -83,6 +84,7 @@ class Options:
     keep_failed: timedelta | Unset | None = UNSET
     expires: timedelta | Unset | None = UNSET
     restart: bool | Unset = UNSET
+    atomic: bool | Unset = UNSET
     meta: Mapping[str, Any] | Unset = UNSET
     start: timedelta | datetime | Unset = UNSET
 
@@ -231,5 +233,6 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "keep_failed": _maybe_duration,
     "expires": _maybe_duration,
     "restart": check_truth,
+    "atomic": check_truth,
     "meta": _meta,
 }

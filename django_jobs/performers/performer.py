@@ -158,6 +158,11 @@ class Performer(Enqueuer[Args], Generic[Call, Args, Result]):
         return f"<Performer {self.name}>"
 
     @property
+    def is_atomic(self) -> bool:
+        """Whether its body and the end of its job are one transaction."""
+        return self.options.atomic is True
+
+    @property
     def backoff(self) -> Backoff | Unset:
         """How long to wait after a failed attempt, where the policy says it."""
         return self.options.backoff

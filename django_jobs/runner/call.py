@@ -15,6 +15,7 @@ from django_jobs.context import Attempt
 from django_jobs.exceptions import GiveUp, UndecodableValue
 from django_jobs.performers import AnyPerformer
 from django_jobs.records import Claim
+from django_jobs.runner.surroundings import Interrupter
 
 
 class Misfit(Exception):
@@ -37,7 +38,7 @@ class Call:
         return self.performer.function(*first, *self.args, **self.kwargs)
 
 
-def call_of(claim: Claim, performer: AnyPerformer) -> Call:
+def call_of(claim: Claim, performer: AnyPerformer, interrupter: Interrupter) -> Call:
     """Read the claim's arguments, and fetch what they refer to. Raises Misfit, and GiveUp for a row that is gone."""
     args, kwargs, meta = _decoded(claim)
     try:
@@ -45,7 +46,7 @@ def call_of(claim: Claim, performer: AnyPerformer) -> Call:
     except TypeError as error:
         message = f"the stored arguments no longer fit {performer.name}{performer.signature}: {error}"
         raise Misfit(message) from error
-    attempt = Attempt(claim, meta=meta, load_errors=lambda: _errors_of(claim))
+    attempt = Attempt(claim, meta=meta, load_errors=lambda: _errors_of(claim), interruption=lambda: interrupter.sent)
     return Call(claim=claim, performer=performer, args=args, kwargs=kwargs, attempt=attempt)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from contextvars import Context
 from datetime import timedelta
+from functools import partial
 
 from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 
@@ -13,11 +14,31 @@ from django_jobs import backoff, codec, context, durations, performers, signals,
 from django_jobs.conf import settings
 from django_jobs.exceptions import Cancel, ControlWord, GiveUp, Interruption, JobCancelled, JobTimeout, Retry, Snooze
 from django_jobs.failures import exception_path, failure_of, fingerprint_of, shown
-from django_jobs.outcomes import Cancelled, Failed, GaveUp, Outcome, Released, Retried, Snoozed, Succeeded
+from django_jobs.outcomes import (
+    Cancelled,
+    Committed,
+    Ending,
+    Failed,
+    GaveUp,
+    InDoubt,
+    Outcome,
+    Released,
+    Retried,
+    Snoozed,
+    Succeeded,
+)
 from django_jobs.performers import AnyPerformer
 from django_jobs.records import Claim, Failure
+from django_jobs.runner import atomic
 from django_jobs.runner.call import Call, Misfit, call_of
-from django_jobs.runner.surroundings import activated, close_connections, tell_odd, tidy_connections
+from django_jobs.runner.surroundings import (
+    NOBODY,
+    Interrupter,
+    activated,
+    close_connections,
+    tell_odd,
+    tidy_connections,
+)
 
 
 def is_async(claim: Claim) -> bool:
@@ -26,31 +47,34 @@ def is_async(claim: Claim) -> bool:
     return performer is not None and performer.is_async
 
 
-def run(claim: Claim) -> Outcome:
-    """Run the performer in this thread, in a context of its own, and say what it came to; an async one in a loop."""
-    return Context().run(_run, claim)
+def run(claim: Claim, interrupter: Interrupter = NOBODY) -> Ending:
+    """Run the performer in this thread, in a context of its own, and say what it came to; an async one in a loop.
+
+    The interrupter's door is closed when an atomic performer's body has ended, before anything is committed.
+    """
+    return Context().run(_run, claim, interrupter)
 
 
-async def arun(claim: Claim) -> Outcome:
+async def arun(claim: Claim, interrupter: Interrupter = NOBODY) -> Outcome:
     """Run an async performer on the running loop; the caller gives it a context of its own.
 
     Sync code that it calls gets a thread of its own, whose connections are closed with it.
     """
     async with ThreadSensitiveContext():
         try:
-            return await _arun(claim)
+            return await _arun(claim, interrupter)
         finally:
             await sync_to_async(close_connections)(claim)
 
 
-def _run(claim: Claim) -> Outcome:
+def _run(claim: Claim, interrupter: Interrupter) -> Ending:
     with tidy_connections(claim):
-        call = _prepared(claim)
-        return _performed(call) if isinstance(call, Call) else call
+        call = _prepared(claim, interrupter)
+        return _performed(call, interrupter) if isinstance(call, Call) else call
 
 
-async def _arun(claim: Claim) -> Outcome:
-    call = await sync_to_async(_prepared)(claim)
+async def _arun(claim: Claim, interrupter: Interrupter) -> Outcome:
+    call = await sync_to_async(_prepared)(claim, interrupter)
     if not isinstance(call, Call):
         return call
     try:
@@ -63,13 +87,13 @@ async def _arun(claim: Claim) -> Outcome:
 # -- before the body
 
 
-def _prepared(claim: Claim) -> Call | Outcome:
+def _prepared(claim: Claim, interrupter: Interrupter) -> Call | Outcome:
     """Find the performer, read the arguments and tell of the start; an outcome where it doesn't come to one."""
     performer = performers.find_performer(claim.name)
     if performer is None:
         return _unknown(claim)
     try:
-        call = call_of(claim, performer)
+        call = call_of(claim, performer, interrupter)
         context.enter(call.attempt)
         signals.tell(signals.job_started, claim.name, claim=claim)
     except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt are the job's failure too
@@ -91,7 +115,24 @@ def _unknown(claim: Claim) -> Outcome:
 # -- the body
 
 
-def _performed(call: Call) -> Outcome:
+def _performed(call: Call, interrupter: Interrupter) -> Ending:
+    if not call.performer.is_atomic:
+        return _called(call)
+    return atomic.perform(
+        call, partial(_called_and_left, call, interrupter), failed=partial(_raised, call.claim, call.performer)
+    )
+
+
+def _called_and_left(call: Call, interrupter: Interrupter) -> Outcome:
+    """Close the door behind the body: nothing may strike a COMMIT, and what was struck before doesn't come to one."""
+    outcome = _called(call)
+    kind = interrupter.leave()
+    if kind is None:
+        return outcome
+    return _interrupted(call.claim, kind, Released(started=True) if isinstance(outcome, Succeeded) else outcome)
+
+
+def _called(call: Call) -> Outcome:
     try:
         if call.performer.is_async:
             return async_to_sync(_aperformed)(call)
@@ -121,22 +162,33 @@ def broken(claim: Claim, error: BaseException) -> Outcome:
     )
 
 
-def interrupted(claim: Claim, kind: type[Interruption], outcome: Outcome) -> Outcome:
+def interrupted(claim: Claim, kind: type[Interruption], ending: Ending) -> Ending:
     """Say what a run came to that the worker interrupted, whatever its body made of that."""
+    if isinstance(ending, Committed | InDoubt):
+        # The body had ended before.
+        return ending
+    return _interrupted(claim, kind, ending)
+
+
+def _interrupted(claim: Claim, kind: type[Interruption], outcome: Outcome) -> Outcome:
     if issubclass(kind, JobTimeout):
-        failure = Failure(
-            kind="timeout",
-            reason=f"timed out after {claim.timeout:g} s",
-            exception=exception_path(JobTimeout()),
-            traceback=outcome.failure.traceback if isinstance(outcome, Failed | Retried) else "",
-            fingerprint=fingerprint_of(claim.name, "timeout"),
-        )
-        delay = _delay(claim, performers.find_performer(claim.name), JobTimeout())
-        return transitions.after_failure(claim, failure, delay=delay)
+        return _timed_out(claim, outcome.failure.traceback if isinstance(outcome, Failed | Retried) else "")
     if issubclass(kind, JobCancelled):
         return Cancelled(reason="cancelled while it ran")
     # What was done is done, if it was done before the word came; the token says whether it still counts.
     return outcome if isinstance(outcome, Succeeded) else Released(started=True)
+
+
+def _timed_out(claim: Claim, traceback: str) -> Outcome:
+    failure = Failure(
+        kind="timeout",
+        reason=f"timed out after {claim.timeout:g} s",
+        exception=exception_path(JobTimeout()),
+        traceback=traceback,
+        fingerprint=fingerprint_of(claim.name, "timeout"),
+    )
+    delay = _delay(claim, performers.find_performer(claim.name), JobTimeout())
+    return transitions.after_failure(claim, failure, delay=delay)
 
 
 # -- after the body
@@ -181,6 +233,9 @@ def _outcome_of(claim: Claim, performer: AnyPerformer, error: BaseException) -> 
             return GaveUp(failure=failure_of(error, job=claim.name, kind="gave_up"))
         case Retry():
             return _asked_again(claim, performer, error)
+        case JobTimeout() if claim.timeout is not None:
+            # A checkpoint may notice it before the worker does.
+            return _timed_out(claim, failure_of(error, job=claim.name).traceback)
         case Misfit():
             cause = error.__cause__ or error
             return Failed(failure=failure_of(cause, job=claim.name, kind="misfit", reason=error))

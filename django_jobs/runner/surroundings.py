@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from zoneinfo import ZoneInfo
 
 from django.db import Error, connections
@@ -15,6 +15,7 @@ from django.utils import timezone, translation
 
 from django_jobs import signals
 from django_jobs.conf import project_language
+from django_jobs.exceptions import Interruption
 from django_jobs.failures import shown
 from django_jobs.records import Claim
 
@@ -25,6 +26,32 @@ if TYPE_CHECKING:
 def tell_odd(message: str, error: BaseException | None = None, *, level: int = logging.ERROR) -> None:
     """Have something logged that nobody expects."""
     signals.tell(signals.odd, None, message=message, exception=error, level=level)
+
+
+# -- who may interrupt it
+
+
+class Interrupter(Protocol):
+    """Who may interrupt the body: the worker's seat that it runs in."""
+
+    @property
+    def sent(self) -> type[Interruption] | None:
+        """What it was interrupted with."""
+
+    def leave(self) -> type[Interruption] | None:
+        """Let nothing interrupt this thread any more, and give what did."""
+
+
+class _Nobody:
+    """Interrupts nothing."""
+
+    sent = None
+
+    def leave(self) -> None:
+        """Nothing did."""
+
+
+NOBODY: Interrupter = _Nobody()
 
 
 # -- language and time zone

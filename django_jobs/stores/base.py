@@ -119,7 +119,7 @@ class Store(ABC):
     ) -> dict[Lease, State]:
         """Let these held rows be held for `lease` from now, and give the states of those that still are."""
         values = {"leases": _lease_rows(leases), "lease": lease.total_seconds()}
-        rows = self.run(connection, statements.RENEW, values)
+        rows = self.run_unless_locked(connection, statements.RENEW, values)
         return {Lease(id=job_id, token=token): State(state) for job_id, token, state in rows}
 
     def settle(self, connection: BaseDatabaseWrapper, changes: Sequence[Change]) -> set[Lease]:
@@ -141,6 +141,10 @@ class Store(ABC):
         if others:
             written |= self._leases(connection, statements.CHANGE, {"changes": _change_rows(others)})
         return written
+
+    @abstractmethod
+    def begin(self, connection: BaseDatabaseWrapper) -> None:
+        """Begin the transaction of an atomic job: the first statement in it, after Django's own."""
 
     def let_go(self, connection: BaseDatabaseWrapper, leases: Sequence[Lease]) -> set[Lease]:
         """End the holding of cancelled rows whose body has stopped."""
@@ -266,6 +270,12 @@ class Store(ABC):
         with connection.cursor() as cursor:
             cursor.execute(self._text(sql, frozen is not None), {**values, **self.clock_values(frozen)})
             return cursor.fetchall() if cursor.description else []
+
+    def run_unless_locked(
+        self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]
+    ) -> list[tuple[Any, ...]]:
+        """Run a statement that passes over rows in other hands; where somebody has the whole file, over all of them."""
+        return self.run(connection, sql, values)
 
     @abstractmethod
     def clock_values(self, frozen: datetime | None) -> dict[str, Any]:

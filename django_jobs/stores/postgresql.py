@@ -24,6 +24,9 @@ PREPARE_AFTER = 3
 
 DRAW_IDS = "select nextval(pg_get_serial_sequence(%(table)s, 'id')) from generate_series(1, %(count)s)"
 
+# Whatever the default is: each statement is to see what the others have committed, such as a renewed lease.
+BEGIN_ATOMIC = "set transaction isolation level read committed"
+
 NOTIFY = "select pg_notify(%(channel)s, c.name) from {rows:names}"
 
 # The nested loop keeps the order of `open`, and the outer limit ends it as soon as enough rows are locked.
@@ -72,6 +75,10 @@ class PostgreSQLStore(Store):
         """Send one notification a queue; its payload is the queue's name."""
         values = {"channel": CHANNEL, "names": name_rows(queues)}
         self.run(connection, NOTIFY, values)
+
+    def begin(self, connection: BaseDatabaseWrapper) -> None:
+        """Have each statement see what others have committed by then."""
+        self.run(connection, BEGIN_ATOMIC, {})
 
     def listen(self, connection: BaseDatabaseWrapper) -> None:
         """Listen on the channel."""

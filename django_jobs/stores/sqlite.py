@@ -9,15 +9,14 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from django.db import OperationalError
 
 from django_jobs import clock, signals
-from django_jobs.records import HeldRow, Lease
-from django_jobs.states import State
+from django_jobs.records import HeldRow
 from django_jobs.stores import lives
 from django_jobs.stores.base import MOST_ERRORS, Store
 
@@ -32,11 +31,18 @@ LOCKED_BOUND = 30.0
 EAGER_TIMEOUT = 50
 """Milliseconds of SQLite's own waiting, after which an eager statement is tried anew."""
 
+BRIEF_BOUND = 1.0
+"""Seconds that a statement waits for the file's lock which is soon tried again anyway."""
+
 LOOK_INTERVAL = 0.05
 """Seconds between two looks at the file's version."""
 
 DRAW_IDS = "update sqlite_sequence set seq = seq + %(count)s where name = %(table)s returning seq"
 FIRST_IDS = "insert into sqlite_sequence (name, seq) values (%(table)s, %(count)s)"
+
+# Writes nothing, but as a write: it takes the file's write lock, and so the newest picture of the file. A transaction
+# that reads first, and writes when others have written meanwhile, could never be committed.
+BEGIN_ATOMIC = "update {job} set state = state where 0"
 
 # SQLite knows no LATERAL; an IN with a limit of its own, asked once for each pair, comes to the same.
 PICKED = """
@@ -78,36 +84,20 @@ class SQLiteStore(Store):
 
     def run(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run one statement, again for a while where the file is locked and no transaction is open."""
-        give_up = time.monotonic() + LOCKED_BOUND
+        bound = LOCKED_BOUND if _is_alone(connection) else 0.0
+        return self._run_for_long(connection, sql, values, bound=bound)
+
+    def _run_for_long(
+        self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any], *, bound: float
+    ) -> list[tuple[Any, ...]]:
+        give_up = time.monotonic() + bound
         while True:
             try:
                 return super().run(connection, sql, values)
             except OperationalError as error:
-                patient = _is_alone(connection) and time.monotonic() < give_up
-                if not (patient and _is_locked(error)):
+                if not (_is_locked(error) and time.monotonic() < give_up):
                     raise
             time.sleep(random.uniform(0.001, 0.02))  # noqa: S311 - spreads writers, no secret
-
-    def renew(
-        self, connection: BaseDatabaseWrapper, leases: Sequence[Lease], *, lease: timedelta
-    ) -> dict[Lease, State]:
-        """Renew, trying more often than others: a lease that isn't renewed in time costs a run.
-
-        SQLite lets those that wait try again at ever longer intervals, up to 100 ms, and who comes new tries first
-        after 1 ms; so under many writers one that has waited for long seldom wins. Waiting shortly, again and again,
-        does.
-        """
-        if not _is_alone(connection):
-            return super().renew(connection, leases, lease=lease)
-        [(patience,)] = self.run(connection, "pragma busy_timeout", {})
-        self._set_busy_timeout(connection, min(patience, EAGER_TIMEOUT))
-        try:
-            return super().renew(connection, leases, lease=lease)
-        finally:
-            self._set_busy_timeout(connection, patience)
-
-    def _set_busy_timeout(self, connection: BaseDatabaseWrapper, milliseconds: int) -> None:
-        self.run(connection, f"pragma busy_timeout = {milliseconds:d}", {})
 
     def begin_life(self, connection: BaseDatabaseWrapper, token: int) -> Callable[[], None]:
         """Lock a byte beside the file."""
@@ -135,6 +125,35 @@ class SQLiteStore(Store):
         """Give the path of the database's file, '' where it has none."""
         databases = self.run(connection, "pragma database_list", {})
         return next((path or "" for _, name, path in databases if name == "main"), "")
+
+    def run_unless_locked(
+        self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]
+    ) -> list[tuple[Any, ...]]:
+        """Run one statement, trying more often than others, and give nothing where somebody keeps the file's lock.
+
+        SQLite lets those that wait try again at ever longer intervals, up to 100 ms, and who comes new tries first
+        after 1 ms; so under many writers one that has waited for long seldom wins. Waiting shortly, again and again,
+        does.
+        """
+        if not _is_alone(connection):
+            return self.run(connection, sql, values)
+        [(patience,)] = self.run(connection, "pragma busy_timeout", {})
+        self._set_busy_timeout(connection, min(patience, EAGER_TIMEOUT))
+        try:
+            return self._run_for_long(connection, sql, values, bound=BRIEF_BOUND)
+        except OperationalError as error:
+            if not _is_locked(error):
+                raise
+            return []
+        finally:
+            self._set_busy_timeout(connection, patience)
+
+    def _set_busy_timeout(self, connection: BaseDatabaseWrapper, milliseconds: int) -> None:
+        self.run(connection, f"pragma busy_timeout = {milliseconds:d}", {})
+
+    def begin(self, connection: BaseDatabaseWrapper) -> None:
+        """Take the file's write lock; waited for within the usual bound, since nothing has happened yet in here."""
+        self._run_for_long(connection, BEGIN_ATOMIC, {}, bound=LOCKED_BOUND)
 
     def draw_ids(self, connection: BaseDatabaseWrapper, count: int) -> list[int]:
         """Move the table's AUTOINCREMENT on, as an insert would; the caller's transaction keeps the two together."""

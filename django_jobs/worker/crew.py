@@ -21,16 +21,17 @@ from django.db import connections
 from django_jobs import clock, lifecycle, runner, signals
 from django_jobs.exceptions import Interruption
 from django_jobs.lifecycle import Run
-from django_jobs.outcomes import Outcome, Released
+from django_jobs.outcomes import Ending, Outcome, Released
 from django_jobs.records import Claim, Claimed, ClaimRequest, Lease
 from django_jobs.worker.board import Board
+from django_jobs.worker.body import run_in
 from django_jobs.worker.link import Link
 from django_jobs.worker.plan import Plan
 from django_jobs.worker.seat import Seat, Seats, TaskSeat, ThreadSeat
 from django_jobs.worker.setback import Setbacks
 
 _Begin: TypeAlias = Callable[[Claim, Seat], None]
-_End: TypeAlias = Callable[[Claim, Outcome, type[Interruption] | None], None]
+_End: TypeAlias = Callable[[Claim, Ending, type[Interruption] | None], None]
 _Mend: TypeAlias = Callable[[Claim, BaseException], None]
 
 POLL, POLL_WHILE_HEARING = 1.0, 5.0
@@ -398,38 +399,24 @@ class Crew:
             self._loop.run(claim, self._begin, self._end, self._mend)
             return
         self._begin(claim, seat)
-        outcome: Outcome = Released(started=True)
-        try:
-            try:
-                seat.enter(claim.lease)
-                outcome = runner.run(claim)
-            except BaseException as error:  # noqa: BLE001 - runner lets nothing through; were it to, the slot must live on
-                outcome = runner.broken(claim, error)
-            interruption = seat.leave()
-        except Interruption:
-            # It struck on the way out of the body. It is sent once, so nothing strikes any more.
-            interruption = seat.leave()
-        if interruption is not None:
-            # It may have struck anywhere, also within a driver.
-            runner.close_connections(claim)
-        self._end(claim, outcome, interruption)
+        self._end(claim, *run_in(seat, claim))
 
     def _begin(self, claim: Claim, seat: Seat) -> None:
         self._board.start(claim.lease, timeout=claim.timeout)
         self._seats.seat(claim.lease, seat)
 
-    def _end(self, claim: Claim, outcome: Outcome, interruption: type[Interruption] | None) -> None:
+    def _end(self, claim: Claim, ending: Ending, interruption: type[Interruption] | None) -> None:
         self._seats.clear(claim.lease)
         self._board.end(claim.lease)
         if interruption is not None:
             # Also where the body swallowed it, or ended with something else because of it.
-            outcome = runner.interrupted(claim, interruption, outcome)
-        self._note_end(claim, outcome)
+            ending = runner.interrupted(claim, interruption, ending)
+        self._note_end(claim, ending)
 
-    def _note_end(self, claim: Claim, outcome: Outcome) -> None:
+    def _note_end(self, claim: Claim, ending: Ending) -> None:
         with self._changed:
             self._running -= 1
-            self._ended.append((claim, outcome))
+            self._ended.append((claim, ending))
             self._changed.notify()
 
 
@@ -494,7 +481,7 @@ class _EventLoop:
 
     async def _outcome(self, claim: Claim, seat: TaskSeat) -> Outcome:
         # The body is a task of its own, so that an interruption ends it and not this.
-        body: asyncio.Future[Outcome] = asyncio.ensure_future(runner.arun(claim))
+        body: asyncio.Future[Outcome] = asyncio.ensure_future(runner.arun(claim, seat))
         seat.enter(body)
         try:
             return await body

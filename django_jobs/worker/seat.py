@@ -32,6 +32,10 @@ class Seat(Protocol):
     def interrupt(self, lease: Lease, kind: type[Interruption]) -> bool:
         """Interrupt the body if it still is that job's and wasn't interrupted before, and tell whether it was done."""
 
+    @property
+    def sent(self) -> type[Interruption] | None:
+        """What the body was interrupted with."""
+
 
 class ThreadSeat:
     """A thread that runs one body after the other. Made, entered and left by that thread; interrupted by any other.
@@ -54,7 +58,10 @@ class ThreadSeat:
             self._lease, self._sent = lease, None
 
     def leave(self) -> type[Interruption] | None:
-        """Say that the body has ended, and give what it was interrupted with, whether or not it arrived."""
+        """Say that nothing may interrupt the thread any more, and give what did, whether or not it arrived.
+
+        An atomic performer's run leaves before it commits, and its worker once more.
+        """
         while True:
             # What was sent may arrive in here, once: nothing is sent to a seat that nobody sits in.
             try:
@@ -64,6 +71,11 @@ class ThreadSeat:
                 return self._sent  # noqa: TRY300 - belongs to the try
             except Interruption:
                 continue
+
+    @property
+    def sent(self) -> type[Interruption] | None:
+        """What the body was interrupted with, whether or not it arrived."""
+        return self._sent
 
     def interrupt(self, lease: Lease, kind: type[Interruption]) -> bool:
         """Raise `kind` in the thread, and end what it asks of a database just now."""
@@ -114,6 +126,11 @@ class TaskSeat:
         with self._lock:
             self._lease = None
             return self._sent
+
+    @property
+    def sent(self) -> type[Interruption] | None:
+        """What the body was interrupted with."""
+        return self._sent
 
     def interrupt(self, lease: Lease, kind: type[Interruption]) -> bool:
         """Cancel the task; what it ends with then is told as `kind`."""

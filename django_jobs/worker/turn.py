@@ -12,10 +12,11 @@ from django.db import InterfaceError, OperationalError, connections
 
 from django_jobs import clock, lifecycle, runner
 from django_jobs.conf import settings
-from django_jobs.outcomes import Outcome
+from django_jobs.outcomes import Ending, Outcome
 from django_jobs.records import Claim
 from django_jobs.runner.surroundings import is_in_transaction, refresh
 from django_jobs.worker.board import Board
+from django_jobs.worker.body import run_in
 from django_jobs.worker.keeper import Keeper
 from django_jobs.worker.link import Link
 from django_jobs.worker.loop import Loop
@@ -49,12 +50,11 @@ def work_claim(queue: str | None = None, *, only: tuple[str, ...] | None = None)
         if claim is None:
             return None
         with _kept(connection, claim) as seat:
-            seat.enter(claim.lease)
-            outcome = runner.run(claim)
-            if (interruption := seat.leave()) is not None:
-                outcome = runner.interrupted(claim, interruption, outcome)
-            _settle(connection, claim, outcome)
-    return claim, outcome
+            ending, interruption = run_in(seat, claim)
+            if interruption is not None:
+                ending = runner.interrupted(claim, interruption, ending)
+            _settle(connection, claim, ending)
+    return claim, lifecycle.came_to(connection, claim, ending)
 
 
 @contextmanager
@@ -117,13 +117,13 @@ def _kept(connection: BaseDatabaseWrapper, claim: Claim) -> Iterator[ThreadSeat]
             loop.join(timeout=1.0)
 
 
-def _settle(connection: BaseDatabaseWrapper, claim: Claim, outcome: Outcome) -> None:
+def _settle(connection: BaseDatabaseWrapper, claim: Claim, ending: Ending) -> None:
     """Write the end, again for as long as a lease where the database is away or the row is locked."""
     give_up = clock.monotonic() + settings().lease.total_seconds()
     failures = 0
     while True:
         try:
-            if not lifecycle.settle(connection, [(claim, outcome)]):
+            if not lifecycle.settle(connection, [(claim, ending)]):
                 return
         except (OperationalError, InterfaceError):
             if is_in_transaction(connection) or clock.monotonic() > give_up:
