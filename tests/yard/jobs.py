@@ -8,6 +8,7 @@ import ctypes
 import fcntl
 import multiprocessing
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -17,9 +18,10 @@ from pathlib import Path
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth import get_user_model
-from django.db import connection
+from django.contrib.auth.models import Group
+from django.db import connection, transaction
 
-from django_jobs import Snooze, job
+from django_jobs import Attempt, Snooze, enqueue, job, named
 
 PATIENCE = 20.0
 
@@ -313,3 +315,113 @@ def count_users_in_threads(path: str) -> None:
     for thread in threads:
         thread.join()
     append_line(path, "asked")
+
+
+# -- atomic bodies: what they do is seen in the database
+
+
+@job(atomic=True)
+def write_atomically(name: str) -> None:
+    Group.objects.create(name=name)
+
+
+@job(atomic=True, max_attempts=3)
+def write_and_pass_gate(name: str, fails: bool = False) -> None:
+    Group.objects.create(name=name)
+    entered[name].set()
+    assert gates[name].wait(PATIENCE)
+    if fails:
+        raise RuntimeError("boom")
+
+
+def leave_effect(name: str) -> None:
+    """Write what may stand there twice, and waits for nobody who does the same: a job that no worker serves."""
+    enqueue([named("somebody.else", name, queue="nowhere")])
+
+
+@job(atomic=True, timeout=None)
+def take_effect_at_gate(path: str, gate: str, name: str) -> None:
+    """Say that it has written, and finish when the test makes the file that is its gate."""
+    leave_effect(name)
+    append_line(path, "begin")
+    while not Path(gate).exists():
+        time.sleep(0.01)
+    append_line(path, "end")
+
+
+@job(atomic=True)
+def take_effect_slowly(name: str, seconds: float) -> None:
+    time.sleep(seconds)
+    leave_effect(name)
+    time.sleep(seconds)
+
+
+@job(atomic=True, max_attempts=2, timeout=1)
+def take_effect_and_swallow(path: str, name: str) -> str:
+    """Swallow the interruption and return as if nothing had been."""
+    leave_effect(name)
+    append_line(path, "begin")
+    with contextlib.suppress(BaseException):
+        while True:
+            time.sleep(0.01)
+    return "done"
+
+
+@job(atomic=True, timeout=None)
+def take_effect_and_die(path: str, name: str, point: str) -> None:
+    """Have the process killed at a point of its first attempt."""
+    leave_effect(name)
+    is_first = not Path(path).exists()
+    append_line(path, "body")
+    if is_first:
+        match point:
+            case "in the body":
+                die()
+            case "before the commit":
+                connection.commit = die
+            case "after the commit":
+                commit = connection.commit
+                connection.commit = lambda: (commit(), die())
+            case "in a callback":
+                transaction.on_commit(die)
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+# -- bodies that ask whether they were cancelled
+
+
+@job(takes_attempt=True)
+def poll_in_threads(attempt: Attempt, path: str) -> None:
+    """Have a thread of its own that looks whether the job was cancelled; nothing interrupts that one."""
+
+    def poll() -> None:
+        append_line(path, "begin")
+        while not attempt.cancelled:
+            time.sleep(0.01)
+        append_line(path, "thread heard")
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        while True:
+            time.sleep(0.01)
+    finally:
+        thread.join()
+
+
+@job(takes_attempt=True)
+async def checkpoint_async(attempt: Attempt, path: str) -> None:
+    """Swallow what cancels the task, and stop at the next checkpoint."""
+    append_line(path, "begin")
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.01)
+        try:
+            attempt.checkpoint()
+        except BaseException as error:
+            append_line(path, type(error).__name__)
+            raise
