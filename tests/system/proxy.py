@@ -169,7 +169,7 @@ class Proxy:
 
 
 def _connect_to_server() -> socket.socket:
-    host, port = _server()
+    host, port = server_address()
     if host.startswith("/"):
         server = socket.socket(socket.AF_UNIX)
         server.connect(f"{host}/.s.PGSQL.{port}")
@@ -177,7 +177,7 @@ def _connect_to_server() -> socket.socket:
     return socket.create_connection((host, port), timeout=None)
 
 
-def _server() -> tuple[str, int]:
+def server_address() -> tuple[str, int]:
     """Say where the database of the test is: the folder of its socket, or its address."""
     info = connections.settings["default"]
     host = info["HOST"] or info["OPTIONS"].get("host") or "/var/run/postgresql"
