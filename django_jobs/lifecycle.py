@@ -362,6 +362,7 @@ def bury(
     ]
     written, _ = _each(connection, store.settle, changes)
     let_go = store.let_go(connection, [row.lease for row in rows if row.state is State.CANCELLED])
+    _wake(connection, {row.queue for row in rows if row.lease in written})
     if rows:
         signals.tell(
             signals.jobs_reclaimed,
@@ -399,6 +400,7 @@ def reclaim(connection: BaseDatabaseWrapper, *, limit: int = CHUNK, only: Collec
     held_by = Counter(row.worker for row in rows)
     changes = [_reclaimed(row, shared=held_by[row.worker] > 1) for row in running]
     written, _ = _each(connection, store.reclaim, changes)
+    _wake(connection, {row.queue for row in running if row.lease in written})
     let_go = store.let_go_lapsed(connection, [row.lease for row in rows if row.state is State.CANCELLED])
     signals.tell(
         signals.jobs_reclaimed,

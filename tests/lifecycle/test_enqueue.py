@@ -20,6 +20,7 @@ from tests.factories import (
     place_of,
     queue_job,
     run_job,
+    seconds,
 )
 from tests.lifecycle.hearing import Heard, connection, settle, words
 
@@ -135,6 +136,21 @@ def ear(request: pytest.FixtureRequest) -> Iterator[Any]:
 def queue() -> str:
     """Give a queue that nobody was woken for."""
     return f"queue-{uuid.uuid4().hex}"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_comes_back_from_a_dead_worker_wakes_the_others(ear: Any, queue: str) -> None:
+    claim = run_job(queue=queue)
+    lifecycle.bury(connection(), "worker-1", running=[claim.lease], failure=failure(kind="crash"))
+    assert ear() == [queue]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_reclaimed_wakes_workers(ear: Any, queue: str, frozen: FrozenClock) -> None:
+    run_job(queue=queue)
+    frozen.advance(seconds(61))
+    lifecycle.reclaim(connection())
+    assert ear() == [queue]
 
 
 @pytest.mark.django_db(transaction=True)
