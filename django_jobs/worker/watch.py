@@ -43,14 +43,15 @@ class Watch:
     def tick(self) -> float:
         """Look once, and give the seconds until the next look."""
         self._board.beat()
+        entries = self._board.entries()
         if self._ends_itself:
-            self._arm()
-        running = [entry for entry in self._board.entries() if entry.is_running]
+            self._arm(entries)
+        running = [entry for entry in entries if entry.is_running]
         for entry in running:
             if (kind := self._due(entry)) is not None:
                 self._seats.interrupt(entry.lease, kind)
         if not running:
-            return IDLE_LOOK_AWAY if self.may_claim else LONGEST_LOOK_AWAY
+            return IDLE_LOOK_AWAY if self.may_claim and not self._is_armed else LONGEST_LOOK_AWAY
         now = clock.monotonic()
         nearest = min((entry.deadline - now for entry in running if entry.deadline > now), default=LONGEST_LOOK_AWAY)
         return max(0.001, min(LONGEST_LOOK_AWAY, nearest))
@@ -71,14 +72,16 @@ class Watch:
             return JobCancelled
         return JobTimeout if entry.deadline and clock.monotonic() >= entry.deadline else None
 
-    def _arm(self) -> None:
+    def _arm(self, entries: list[Entry]) -> None:
         """Have the process end at seven eighths of an unconfirmed lease, whatever holds the interpreter then.
 
         The timer is a thread in C that needs no interpreter lock. It runs only while confirmations are missing: a body
-        that holds the lock keeps us from putting it off.
+        that holds the lock keeps us from putting it off. It doesn't run when no body is there, nor may begin any more:
+        what has ended waits to be written, and would run again if the process took that with it.
         """
         left = self._left()
-        if left > self._lease / 2:
+        is_over = not self.may_claim and all(entry.ended for entry in entries)
+        if left > self._lease / 2 or is_over:
             self.disarm()
             return
         faulthandler.dump_traceback_later(max(0.01, left - self._lease / 8), exit=True)

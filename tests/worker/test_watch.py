@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 from dataclasses import dataclass, field
 
 import pytest
@@ -164,6 +165,80 @@ def test_a_deadline_that_is_over_makes_nobody_look_without_end(room: Room, froze
     assert room.watch.tick() == 0.2
     room.begin(SECOND, timeout=0.1)
     assert room.watch.tick() == pytest.approx(0.1)
+
+
+class TestEndingItself:
+    """By a timer in C; here only noted, in seconds from now."""
+
+    @pytest.fixture
+    def armed(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+        """Give the timer that runs, if there is one."""
+        timer: list[float] = []
+
+        def arm(seconds: float, **how: bool) -> None:
+            assert how == {"exit": True}
+            timer[:] = [seconds]
+
+        monkeypatch.setattr(faulthandler, "dump_traceback_later", arm)
+        monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", timer.clear)
+        return timer
+
+    @pytest.fixture
+    def supervised(self, room: Room, armed: list[float]) -> Room:
+        room.watch = Watch(board=room.board, seats=room.seats, lease=60.0, ends_itself=True)
+        return room
+
+    def test_it_comes_at_seven_eighths_of_an_unconfirmed_lease(
+        self, supervised: Room, armed: list[float], frozen: FrozenClock
+    ) -> None:
+        supervised.begin(FIRST)
+        supervised.watch.tick()
+        assert armed == []
+        frozen.advance(seconds(30))
+        supervised.watch.tick()
+        assert armed == [22.5]
+        frozen.advance(seconds(20))
+        supervised.watch.tick()
+        assert armed == [2.5]
+
+    def test_what_is_confirmed_again_goes_on(self, supervised: Room, armed: list[float], frozen: FrozenClock) -> None:
+        supervised.begin(FIRST)
+        frozen.advance(seconds(50))
+        supervised.watch.tick()
+        supervised.board.confirm(110.0)
+        supervised.watch.tick()
+        assert armed == []
+
+    def test_o33_ends_that_only_wait_to_be_written_are_not_taken_along(
+        self, supervised: Room, armed: list[float], frozen: FrozenClock
+    ) -> None:
+        supervised.begin(FIRST)
+        supervised.begin(SECOND)
+        frozen.advance(seconds(50))
+        supervised.board.end(FIRST)
+        supervised.watch.tick()
+        assert armed == [2.5]
+        supervised.board.end(SECOND)
+        supervised.watch.tick()
+        assert armed == []
+
+    def test_a_claim_whose_body_may_yet_begin_keeps_the_timer_running(
+        self, supervised: Room, armed: list[float], frozen: FrozenClock
+    ) -> None:
+        supervised.board.take([FIRST])
+        frozen.advance(seconds(50))
+        supervised.watch.tick()
+        assert armed == [2.5]
+
+    def test_an_idle_worker_that_may_still_claim_is_ready_and_looks_often(
+        self, supervised: Room, armed: list[float], frozen: FrozenClock
+    ) -> None:
+        frozen.advance(seconds(40))
+        assert supervised.watch.tick() == 0.2
+        assert armed == [12.5]
+        frozen.advance(seconds(5))
+        supervised.watch.tick()
+        assert armed == []
 
 
 def test_disarming_what_was_never_armed_does_nothing(room: Room) -> None:

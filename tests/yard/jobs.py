@@ -115,7 +115,11 @@ def wait_alone_for_file(path: str, gate: str) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             append_line(path, "beside another")
-        wait_for_file(path, gate)
+        try:
+            wait_for_file(path, gate)
+        except BaseException:
+            append_line(path, "interrupted")
+            raise
 
 
 @job(timeout=None)
