@@ -83,7 +83,8 @@ def _chunks(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
 def _after_commit(connection: BaseDatabaseWrapper, jobs: list[tuple[int, NewJob]]) -> None:
     """Have the commit wake workers and tell. Under manual transactions nobody is told: the poll finds the rows."""
     if connection.in_atomic_block or connection.get_autocommit():
-        connection.on_commit(partial(_announce, connection, jobs), robust=True)
+        # Not a partial: Django asks a hook that failed for its qualified name, and would raise in the caller's request.
+        connection.on_commit(lambda: _announce(connection, jobs), robust=True)
 
 
 def _announce(connection: BaseDatabaseWrapper, jobs: list[tuple[int, NewJob]]) -> None:
@@ -516,8 +517,7 @@ def retry(ids: Iterable[int], *, using: str | None = None) -> list[int]:
     alias = using or settings().database
     moved = _by_hand(lambda connection, chunk: store_for(connection.alias).retry(connection, chunk), ids, using=alias)
     if moved and (connections[alias].in_atomic_block or connections[alias].get_autocommit()):
-        queues = partial(_wake_queues_of, connections[alias], moved)
-        connections[alias].on_commit(queues, robust=True)
+        connections[alias].on_commit(lambda: _wake_queues_of(connections[alias], moved), robust=True)
     return moved
 
 

@@ -21,6 +21,7 @@ from tests.factories import (
     queue_job,
     run_job,
     seconds,
+    write,
 )
 from tests.lifecycle.hearing import Heard, connection, settle, words
 
@@ -103,6 +104,36 @@ def test_under_manual_transactions_the_row_is_queued_and_nobody_is_told(heard: l
         transaction.set_autocommit(True)
     assert Job.objects.count() == 2
     assert heard == []
+
+
+# -- a connection that breaks right after the commit
+
+
+@pytest.mark.django_db(transaction=True)
+def test_o70_a_caller_whose_connection_breaks_right_after_the_commit_has_queued_and_gets_no_error() -> None:
+    with transaction.atomic():
+        transaction.on_commit(break_connection)
+        inserted = lifecycle.enqueue(new_job(), using="default")
+        [queued] = lifecycle.enqueue_many([new_job()], using="default")
+    connection().close()
+    assert {place_of(inserted.id), place_of(queued.id)} == {Place.READY}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_caller_whose_connection_breaks_right_after_a_retry_by_hand_gets_no_error() -> None:
+    job_id = run_job().id
+    lifecycle.cancel([job_id])
+    write(job_id, worker=None)
+    with transaction.atomic():
+        transaction.on_commit(break_connection)
+        assert lifecycle.retry([job_id]) == [job_id]
+    connection().close()
+    assert place_of(job_id) is Place.READY
+
+
+def break_connection() -> None:
+    """Break the connection as a server does that goes away: Django doesn't know of it."""
+    connection().connection.close()
 
 
 # -- waking
