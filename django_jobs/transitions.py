@@ -120,8 +120,9 @@ def reclaim(row: HeldRow, *, failure: Failure, started: bool = True, shared: boo
     """Take a RUNNING row back from a worker that died or let its lease lapse.
 
     What hadn't started comes back uncounted. A death `shared` with other running jobs isn't counted as an attempt and
-    raises `crashes` to at most max_crashes - 1; a job that stands there runs `alone` from then on. Dying alone counts
-    as attempt and crash, and can fail the job. So a job that kills its process is found, and its neighbours live.
+    raises `crashes` to at most max_crashes - 1; a job that stands there, however it got there, runs `alone` from then
+    on. Dying alone counts as attempt and crash, and can fail the job. So a job that kills its process is found after
+    max_crashes runs, and its neighbours live.
     """
     if not started:
         return _change(row, State.READY, attempts=row.attempts - 1)
@@ -137,7 +138,9 @@ def reclaim(row: HeldRow, *, failure: Failure, started: bool = True, shared: boo
     crashes = row.crashes + 1
     if crashes >= row.max_crashes or row.attempts >= row.max_attempts:
         return _change(row, State.FAILED, crashes=crashes, failure=failure)
-    return _change(row, State.READY, crashes=crashes, delay=_hold(crashes), failure=failure)
+    # Else it might share its last death, which isn't counted, and kill once more than it may.
+    alone = crashes == row.max_crashes - 1
+    return _change(row, State.READY, crashes=crashes, alone=alone, delay=_hold(crashes), failure=failure)
 
 
 def hand_back(row: HeldRow, *, failure: Failure, started: bool) -> Change:

@@ -154,6 +154,28 @@ def test_dying_alone_counts_as_attempt_and_crash() -> None:
     assert decided == expected
 
 
+def test_o11_one_short_of_its_last_crash_a_job_runs_alone_however_it_got_there() -> None:
+    """Else a death that it shared would be one more than it may have."""
+    second = transitions.reclaim(held(crashes=1), failure=LAPSE)
+    assert second == change(max_attempts=9, crashes=2, alone=True, delay=timedelta(seconds=15), failure=LAPSE)
+
+
+@pytest.mark.parametrize("max_crashes", [1, 2, 3, 5])
+@pytest.mark.parametrize("pattern", range(32))
+def test_o11_a_job_that_kills_its_process_does_so_max_crashes_times_at_the_most(max_crashes: int, pattern: int) -> None:
+    """Whichever of its deaths have witnesses; a job that runs alone has none."""
+    row = held(max_attempts=20, max_crashes=max_crashes, attempts=0)
+    deaths = 0
+    while True:
+        deaths += 1
+        is_shared = bool(pattern >> deaths & 1) and not row.alone
+        decided = transitions.reclaim(replace(row, attempts=row.attempts + 1), failure=LAPSE, shared=is_shared)
+        if decided.state is State.FAILED:
+            break
+        row = replace(row, attempts=decided.attempts, crashes=decided.crashes, alone=decided.alone)
+    assert deaths <= max(max_crashes, 2)
+
+
 def test_dying_alone_at_the_last_crash_fails() -> None:
     decided = transitions.reclaim(held(crashes=2), failure=LAPSE)
     assert decided == change(state=State.FAILED, max_attempts=9, crashes=3, failure=LAPSE)

@@ -306,12 +306,12 @@ class AnySequence(RuleBasedStateMachine):
         if shared:
             row.attempts -= 1
             row.crashes = min(row.crashes + 1, row.max_crashes - 1)
-            row.alone = row.crashes == row.max_crashes - 1
         else:
             row.crashes += 1
             if row.crashes >= row.max_crashes or row.attempts >= row.max_attempts:
                 row.end("FAILED", self.now)
                 return
+        row.alone = row.crashes == row.max_crashes - 1
         row.wait(self.now + seconds({0: 0, 1: 0, 2: 15}[row.crashes]))
 
     @rule()
