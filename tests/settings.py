@@ -56,6 +56,7 @@ INSTALLED_APPS = [
     "tests.shop",
     "tests.warehouse",
     "tests.yard",
+    "tests.mill",
     "example_project.shop",
 ]
 MIDDLEWARE = [
@@ -105,3 +106,8 @@ if _exists("LIVE_UNKNOWN_KEY_WHEN"):
     DJANGO_JOBS["WORKER"] = {"colour": "red"}
 if _exists("LIVE_ONE_PROCESS_WHEN"):
     DJANGO_JOBS["WORKER"] = {"processes": 1}
+if shift := os.environ.get("LIVE_CLOCK_SHIFT"):
+    # What a supervisor and its workers meet on a host whose clock is wrong.
+    from tests.mill import shifted
+
+    shifted.shift(float(shift))
