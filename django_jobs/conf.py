@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
@@ -23,6 +24,10 @@ NAME_RULE = "1 to 100 characters of A-Z a-z 0-9 _ - . :"
 
 MOST = 1_000_000
 """The largest number of attempts or crashes that is believed; it leaves room in the column for retries by hand."""
+
+
+Observer: TypeAlias = Callable[[str, float, int | None], object]
+"""Called with each statement's name, its duration in seconds and how many rows it gave back, None where it failed."""
 
 
 class QueueOptions(TypedDict, total=False):
@@ -51,6 +56,7 @@ class DjangoJobs(TypedDict, total=False):
     LISTEN_DATABASE: str | None
     UNKNOWN_JOBS: str
     MAX_ARGS_BYTES: int
+    OBSERVE: str | Observer | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +83,7 @@ class Settings:
     listen_database: str | None = None
     unknown_jobs: str = "fail"
     max_args_bytes: int = 1_000_000
+    observe: Observer | None = None
 
 
 KEYS = tuple(field.name.upper() for field in fields(Settings))
@@ -233,12 +240,7 @@ def _lease(where: str, value: object) -> timedelta:
 
 
 def _backoff(where: str, value: object) -> backoff.Backoff:
-    chosen: Any = value
-    if isinstance(value, str):
-        try:
-            chosen = import_string(value)
-        except ImportError as error:
-            raise _wrong(where, value, f"it can't be imported: {error}") from error
+    chosen = _imported(where, value)
     if not callable(chosen):
         raise _wrong(where, value, "give one of django_jobs.backoff, a callable, or the dotted path of one")
     try:
@@ -246,6 +248,30 @@ def _backoff(where: str, value: object) -> backoff.Backoff:
     except (TypeError, ValueError) as error:
         raise _wrong(where, value, str(error)) from error
     return chosen  # type: ignore[no-any-return]
+
+
+def _observer(where: str, value: object) -> Observer | None:
+    if value is None:
+        return None
+    chosen = _imported(where, value)
+    if not callable(chosen):
+        raise _wrong(where, value, "give a callable, the dotted path of one, or None")
+    try:
+        inspect.signature(chosen).bind("CLAIM", 0.001, 1)
+    except TypeError as error:
+        raise _wrong(where, value, "it must take (name, seconds, rows)") from error
+    except ValueError:
+        # Some callables written in C have no signature to be read; they are believed.
+        pass
+    return chosen  # type: ignore[no-any-return]
+
+
+def _imported(where: str, value: object) -> Any:
+    """Give what a dotted path names; anything but a text is given as it is."""
+    try:
+        return import_string(value) if isinstance(value, str) else value
+    except ImportError as error:
+        raise _wrong(where, value, f"it can't be imported: {error}") from error
 
 
 def _unknown_jobs(where: str, value: object) -> str:
@@ -278,6 +304,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "LISTEN_DATABASE": _maybe_text,
     "UNKNOWN_JOBS": _unknown_jobs,
     "MAX_ARGS_BYTES": _bytes,
+    "OBSERVE": _observer,
 }
 
 

@@ -23,7 +23,21 @@ from django_jobs import backoff, clock, signals, transitions
 from django_jobs.conf import settings
 from django_jobs.exceptions import JobFinished, JobGone, JobRunning, VerbRefused
 from django_jobs.outcomes import Committed, Ending, InDoubt, Outcome, Released, Succeeded
-from django_jobs.records import Claim, Claimed, ClaimRequest, Failure, HeldRow, Inserted, Lease, NewJob, Pulse, Queued
+from django_jobs.records import (
+    Claim,
+    Claimed,
+    ClaimRequest,
+    Due,
+    Failure,
+    HeldRow,
+    Inserted,
+    Lease,
+    NewJob,
+    Pulse,
+    Queued,
+    WorkerLife,
+    WorkerSeen,
+)
 from django_jobs.states import State
 from django_jobs.stores import store_for
 from django_jobs.transitions import Change
@@ -41,6 +55,9 @@ CHUNK_BYTES = 8_000_000
 
 SILENCE = 0.01
 """Seconds in which a process doesn't notify a queue twice; every wake is followed by a second claim after that time."""
+
+SWEEP_AGE = timedelta(hours=1)
+"""The row of a worker that no longer beats stays for people to see, so long at the least."""
 
 
 # -- enqueue
@@ -156,8 +173,8 @@ def _running(rows: Iterable[HeldRow]) -> list[HeldRow]:
     return [row for row in rows if row.state is State.RUNNING]
 
 
-def next_due(connection: BaseDatabaseWrapper, request: ClaimRequest) -> float | None:
-    """Say in how many seconds the next job of the request's queues is due; None where none waits."""
+def next_due(connection: BaseDatabaseWrapper, request: ClaimRequest) -> Due:
+    """Say whether a job that the request could take is due, and in how many seconds the next one will be."""
     return store_for(connection.alias).next_due(connection, request)
 
 
@@ -459,6 +476,29 @@ def _prune_one_by_one(connection: BaseDatabaseWrapper, *, limit: int) -> int:
                 signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
         after = ids[-1]
     return count
+
+
+# -- workers: rows that say who is alive; nothing of a job depends on them
+
+
+def beat(connection: BaseDatabaseWrapper, lives: Sequence[WorkerLife]) -> None:
+    """Say that these workers are alive; a row that is missing is written."""
+    store_for(connection.alias).beat(connection, lives)
+
+
+def sign_off(connection: BaseDatabaseWrapper, identities: Iterable[str]) -> None:
+    """Delete the rows of workers that are gone."""
+    store_for(connection.alias).sign_off(connection, identities)
+
+
+def sweep(connection: BaseDatabaseWrapper) -> int:
+    """Delete the rows of workers that haven't beaten for long, and say how many: their supervisor died with them."""
+    return len(store_for(connection.alias).sweep(connection, age=max(10 * settings().lease, SWEEP_AGE)))
+
+
+def workers(connection: BaseDatabaseWrapper) -> list[WorkerSeen]:
+    """Read who is alive, and who was until lately."""
+    return store_for(connection.alias).workers(connection)
 
 
 # -- a loop's own connection

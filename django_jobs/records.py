@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -129,6 +130,46 @@ class Claimed:
 
     claims: tuple[Claim, ...] = ()
     expired: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """Whether jobs are due now, and in how many seconds the next one will be, None where none waits for its time."""
+
+    now: bool
+    later: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLife:
+    """One process life that works, as its supervisor says. Ages are seconds; `queues` empty means all.
+
+    `claim_age` tells how long ago a claim of it got an answer, or it had no room for more; None for never.
+    """
+
+    identity: str
+    host: str
+    pid: int
+    queues: tuple[str, ...]
+    slots: int
+    versions: Mapping[str, str]
+    age: float
+    claim_age: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSeen:
+    """The row of a worker. Ages are seconds by the database's clock; `in_hand` counts the jobs that it holds."""
+
+    identity: str
+    host: str
+    pid: int
+    queues: tuple[str, ...]
+    slots: int
+    age: float
+    beat_age: float
+    claim_age: float | None
+    in_hand: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

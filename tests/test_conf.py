@@ -28,6 +28,10 @@ def no_backoff() -> int:
     return 5
 
 
+def own_observer(name: str, seconds: float, rows: int | None) -> None:
+    pass
+
+
 def test_nothing_is_required() -> None:
     with override_settings(DJANGO_JOBS={}):
         assert settings() == Settings()
@@ -57,6 +61,7 @@ def test_the_defaults_are_as_documented() -> None:
         "listen_database": None,
         "unknown_jobs": "fail",
         "max_args_bytes": 1_000_000,
+        "observe": None,
     }
 
 
@@ -79,6 +84,7 @@ def test_every_key_is_read_and_typed() -> None:
         "LISTEN_DATABASE": "direct",
         "UNKNOWN_JOBS": "leave",
         "MAX_ARGS_BYTES": 100,
+        "OBSERVE": own_observer,
     }
     with override_settings(DJANGO_JOBS=every):
         read = settings()
@@ -100,6 +106,7 @@ def test_every_key_is_read_and_typed() -> None:
         "listen_database": "direct",
         "unknown_jobs": "leave",
         "max_args_bytes": 100,
+        "observe": own_observer,
     }
     assert tuple(every) == conf.KEYS == tuple(get_type_hints(DjangoJobs))
 
@@ -113,6 +120,16 @@ def test_durations_may_be_written_in_every_way(seconds: Any) -> None:
 def test_a_backoff_may_be_a_dotted_path() -> None:
     with override_settings(DJANGO_JOBS={"BACKOFF": "tests.test_conf.own_backoff"}):
         assert settings().backoff is own_backoff
+
+
+def test_an_observer_may_be_a_dotted_path() -> None:
+    with override_settings(DJANGO_JOBS={"OBSERVE": "tests.test_conf.own_observer"}):
+        assert settings().observe is own_observer
+
+
+def test_an_observer_whose_signature_cannot_be_read_is_believed() -> None:
+    with override_settings(DJANGO_JOBS={"OBSERVE": max}):
+        assert settings().observe is max
 
 
 def test_queues_may_have_caps() -> None:
@@ -173,6 +190,13 @@ def test_the_setting_must_be_a_dict(given: Any) -> None:
         ("UNKNOWN_JOBS", "ignore", "['UNKNOWN_JOBS'] is 'ignore'; give 'fail' or 'leave'"),
         ("UNKNOWN_JOBS", None, "['UNKNOWN_JOBS'] is None; give 'fail' or 'leave'"),
         ("MAX_ARGS_BYTES", 0, "['MAX_ARGS_BYTES'] is 0; give a whole number of bytes, 1 or more"),
+        ("OBSERVE", 5, "['OBSERVE'] is 5; give a callable, the dotted path of one, or None"),
+        ("OBSERVE", "no.observer", "['OBSERVE'] is 'no.observer'; it can't be imported: No module named 'no'"),
+        (
+            "OBSERVE",
+            "tests.test_conf.no_backoff",
+            "['OBSERVE'] is 'tests.test_conf.no_backoff'; it must take (name, seconds, rows)",
+        ),
         ("MAX_ARGS_BYTES", "1MB", "['MAX_ARGS_BYTES'] is '1MB'; give a whole number of bytes, 1 or more"),
     ],
 )

@@ -95,6 +95,15 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "claimed_at",
+                    django_jobs.models.fields.InstantField(
+                        help_text="when the database last answered a claim of it, or it had no room for more, "
+                        "as of its beat",
+                        null=True,
+                        verbose_name="claimed at",
+                    ),
+                ),
+                (
                     "beat_at",
                     django_jobs.models.fields.InstantField(
                         help_text="when it last said that it is alive", verbose_name="beat at"

@@ -21,6 +21,11 @@ class Worker(models.Model):
     )
     slots = models.IntegerField(_("slots"), default=0, db_default=0, help_text="jobs it can run at once")
     started_at = InstantField(_("started at"), help_text="when the process began")
+    claimed_at = InstantField(
+        _("claimed at"),
+        null=True,
+        help_text="when the database last answered a claim of it, or it had no room for more, as of its beat",
+    )
     beat_at = InstantField(_("beat at"), help_text="when it last said that it is alive")
     versions = models.JSONField(
         _("versions"), default=dict, db_default={}, help_text="releases of the app, Django and Python"

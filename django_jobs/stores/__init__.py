@@ -6,10 +6,13 @@ from functools import cache
 
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
 from django.db import connections
 from django.utils.module_loading import import_string
 
+from django_jobs.conf import settings
 from django_jobs.stores.base import Store
+from django_jobs.stores.observed import observe
 
 DIALECTS = {
     "postgresql": "django_jobs.stores.postgresql.PostgreSQLStore",
@@ -31,5 +34,16 @@ def store_for(alias: str) -> Store:
 @cache
 def _store(vendor: str) -> Store:
     dialect: type[Store] = import_string(DIALECTS[vendor])
-    table_of = {model: apps.get_model("django_jobs", model)._meta.db_table for model in ("Job", "Queue")}
-    return dialect(job_table=table_of["Job"], queue_table=table_of["Queue"])
+    table_of = {model: apps.get_model("django_jobs", model)._meta.db_table for model in ("Job", "Queue", "Worker")}
+    store = dialect(job_table=table_of["Job"], queue_table=table_of["Queue"], worker_table=table_of["Worker"])
+    if (observer := settings().observe) is not None:
+        observe(store, observer)
+    return store
+
+
+def _drop(*, setting: str, **_: object) -> None:
+    if setting == "DJANGO_JOBS":
+        _store.cache_clear()
+
+
+setting_changed.connect(_drop, dispatch_uid="django_jobs.stores")

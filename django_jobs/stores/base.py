@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import product
@@ -14,7 +16,20 @@ from typing import TYPE_CHECKING, Any
 from django.db import DatabaseError
 
 from django_jobs import clock
-from django_jobs.records import Claim, Claimed, ClaimRequest, Failure, HeldRow, Inserted, Lease, NewJob, Pulse
+from django_jobs.records import (
+    Claim,
+    Claimed,
+    ClaimRequest,
+    Due,
+    Failure,
+    HeldRow,
+    Inserted,
+    Lease,
+    NewJob,
+    Pulse,
+    WorkerLife,
+    WorkerSeen,
+)
 from django_jobs.states import State
 from django_jobs.stores import statements
 from django_jobs.transitions import Change
@@ -34,10 +49,12 @@ CUT_MARK = "\n…\n"
 class Store(ABC):
     """Every verb on rows. A verb takes the connection to run on: the caller's, or one of the worker's own."""
 
-    def __init__(self, *, job_table: str, queue_table: str) -> None:
-        self._tables = {"job": f'"{job_table}"', "queue": f'"{queue_table}"'}
+    def __init__(self, *, job_table: str, queue_table: str, worker_table: str) -> None:
+        self._tables = {"job": f'"{job_table}"', "queue": f'"{queue_table}"', "worker": f'"{worker_table}"'}
+        self._composed: dict[str, str] = {}
         self._text = lru_cache(maxsize=None)(self._filled)
         self._claim_text = lru_cache(maxsize=None)(self._composed_claim)
+        self._next_due_text = lru_cache(maxsize=None)(self._composed_next_due)
 
     # -- enqueue
 
@@ -83,7 +100,6 @@ class Store(ABC):
     def claim(self, connection: BaseDatabaseWrapper, request: ClaimRequest, token: int) -> Claimed:
         """Take due rows under `token`, in order, and end expired ones in passing; never more than asked for."""
         entry = _entry(Failure(kind="expired", reason="expired before it could start"))
-        named = request.rooms if request.queues is None else request.queues
         rows = self.run(
             connection,
             self._claim_text(request.queues is None, request.empty_handed, request.names is not None),
@@ -95,7 +111,7 @@ class Store(ABC):
                 "lease": request.lease.total_seconds(),
                 "grace": request.grace.total_seconds(),
                 "last_queue": request.last_queue,
-                "queues": _dump([{"queue": q, "room": request.rooms.get(q)} for q in named]),
+                "queues": _queue_rows(request),
                 "names": name_rows(request.names or ()),
                 "expiry": entry,
             },
@@ -106,13 +122,12 @@ class Store(ABC):
         expired = tuple(sorted(row[0] for row in rows if row[1] == State.CANCELLED))
         return Claimed(claims=tuple(claims), expired=expired)
 
-    def next_due(self, connection: BaseDatabaseWrapper, request: ClaimRequest) -> float | None:
-        """Say in how many seconds the next job of the request's queues is due; None where none waits."""
-        served = statements.EVERY_QUEUE if request.queues is None else statements.NAMED_QUEUES
-        text = statements.NEXT_DUE.replace("{served}", served.strip())
-        values = {"queues": _dump([{"queue": q, "room": None} for q in request.queues or ()]), "last_queue": ""}
-        [(seconds,)] = self.run(connection, text, values)
-        return None if seconds is None else float(seconds)
+    def next_due(self, connection: BaseDatabaseWrapper, request: ClaimRequest) -> Due:
+        """Say whether a job that the request could take is due, and in how many seconds the next one will be."""
+        text = self._next_due_text(request.queues is None, request.empty_handed, request.names is not None)
+        values = {"last_queue": "", "queues": _queue_rows(request), "names": name_rows(request.names or ())}
+        [(is_due, seconds)] = self.run(connection, text, values)
+        return Due(now=bool(is_due), later=None if seconds is None else float(seconds))
 
     def renew(
         self, connection: BaseDatabaseWrapper, leases: Sequence[Lease], *, lease: timedelta
@@ -194,6 +209,25 @@ class Store(ABC):
         """List finished rows whose keeping is over, beyond an id."""
         return [row[0] for row in self.run(connection, statements.PRUNABLE_AFTER, {"after": after, "limit": limit})]
 
+    # -- workers
+
+    def beat(self, connection: BaseDatabaseWrapper, lives: Sequence[WorkerLife]) -> None:
+        """Say that these workers are alive, whether anybody knew of them before or not."""
+        rows = [asdict(life) | {"queues": _dump(life.queues), "versions": _dump(dict(life.versions))} for life in lives]
+        self.run(connection, statements.BEAT, {"workers": _dump(rows)})
+
+    def sign_off(self, connection: BaseDatabaseWrapper, identities: Iterable[str]) -> set[str]:
+        """Delete the rows of workers that are gone."""
+        return self._ids(connection, statements.SIGN_OFF, {"names": name_rows(identities)})
+
+    def sweep(self, connection: BaseDatabaseWrapper, *, age: timedelta) -> set[str]:
+        """Delete the rows of workers that haven't beaten for so long."""
+        return self._ids(connection, statements.SWEEP, {"age": age.total_seconds()})
+
+    def workers(self, connection: BaseDatabaseWrapper) -> list[WorkerSeen]:
+        """Read the rows of workers; how old things are is said by the database's clock."""
+        return [_read_worker(row) for row in self.run(connection, statements.WORKERS, {})]
+
     # -- verbs by hand
 
     def cancel(self, connection: BaseDatabaseWrapper, ids: Iterable[int], *, reason: str) -> set[int]:
@@ -255,10 +289,10 @@ class Store(ABC):
         return None
 
     def _every_statement(self) -> Iterator[tuple[str, str]]:
-        for every_queue, alone_too, some_names in product((True, False), repeat=3):
-            yield "CLAIM", self._claim_text(every_queue, alone_too, some_names)
-        for served in (statements.EVERY_QUEUE, statements.NAMED_QUEUES):
-            yield "NEXT_DUE", statements.NEXT_DUE.replace("{served}", served.strip())
+        for kind in product((True, False), repeat=3):
+            yield "CLAIM", self._claim_text(*kind)
+        for kind in product((True, False), repeat=3):
+            yield "NEXT_DUE", self._next_due_text(*kind)
         for name in statements.WHOLE:
             yield name, getattr(statements, name)
 
@@ -277,6 +311,13 @@ class Store(ABC):
         """Run a statement that passes over rows in other hands; where somebody has the whole file, over all of them."""
         return self.run(connection, sql, values)
 
+    def name_of(self, sql: str) -> str:
+        """Give the name of a statement: that of the constant which holds it, or of which it is made."""
+        if (name := self._composed.get(sql)) is not None:
+            return name
+        homes = (statements, sys.modules[type(self).__module__])
+        return next((name for home in homes for name, text in vars(home).items() if text == sql), "OTHER")
+
     @abstractmethod
     def clock_values(self, frozen: datetime | None) -> dict[str, Any]:
         """Give the values that `{now}` refers to."""
@@ -290,6 +331,10 @@ class Store(ABC):
     @abstractmethod
     def after(self, instant: str, seconds: str) -> str:
         """Write the instant that many seconds after another; NULL where either is."""
+
+    @abstractmethod
+    def before(self, instant: str, seconds: str) -> str:
+        """Write the instant that many seconds before another, to the millisecond; NULL where either is."""
 
     @abstractmethod
     def seconds_until(self, instant: str, now: str) -> str:
@@ -349,8 +394,10 @@ class Store(ABC):
         fillers: dict[str, Callable[[str], str]] = {
             "job": lambda _: self._tables["job"],
             "queue": lambda _: self._tables["queue"],
+            "worker": lambda _: self._tables["worker"],
             "now": lambda _: now,
             "later": lambda seconds: self.after(now, seconds),
+            "ago": lambda seconds: self.before(now, seconds),
             "after": lambda pair: self.after(*pair.split(";")),
             "rows": lambda name: self.rows(name, statements.ROWS[name]),
             "returning": lambda columns: f"returning {', '.join(map(self._returned, columns.split(',')))}",
@@ -363,7 +410,7 @@ class Store(ABC):
             "utc": self.utc,
             "server_start": lambda _: self.server_start,
             "wait": lambda _: self.wait,
-            "skip": lambda _: self.skip,
+            "skip": lambda table: self.skip.replace("job", table or "job"),
             "wait_to_delete": lambda _: self.wait_to_delete,
             "skip_to_delete": lambda _: self.skip_to_delete,
         }
@@ -381,13 +428,18 @@ class Store(ABC):
         return self.utc(self.own + name) if name in statements.INSTANTS else self.own + name
 
     def _composed_claim(self, every_queue: bool, alone_too: bool, some_names: bool) -> str:  # noqa: FBT001 - a cache's key
-        extra = "" if alone_too else statements.NOT_ALONE
-        if some_names:
-            extra += statements.SOME_NAMES
-        served = statements.EVERY_QUEUE if every_queue else statements.NAMED_QUEUES
-        return statements.CLAIM.replace("{served}", served.strip()).replace("{picked}", self.picked(extra))
+        picked = self.picked(_extra(alone_too=alone_too, some_names=some_names))
+        text = statements.CLAIM.replace("{served}", _served(every=every_queue)).replace("{picked}", picked)
+        self._composed[text] = "CLAIM"
+        return text
 
-    def _ids(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> set[int]:
+    def _composed_next_due(self, every_queue: bool, alone_too: bool, some_names: bool) -> str:  # noqa: FBT001 - as above
+        extra = _extra(alone_too=alone_too, some_names=some_names)
+        text = statements.NEXT_DUE.replace("{served}", _served(every=every_queue)).replace("{extra}", extra)
+        self._composed[text] = "NEXT_DUE"
+        return text
+
+    def _ids(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> set[Any]:
         return {row[0] for row in self.run(connection, sql, values)}
 
     def _leases(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> set[Lease]:
@@ -447,6 +499,16 @@ class Store(ABC):
 
 
 _PARAMETERS = re.compile(r"%\((\w+)\)s")
+
+
+def _extra(*, alone_too: bool, some_names: bool) -> str:
+    return ("" if alone_too else statements.NOT_ALONE) + (statements.SOME_NAMES if some_names else "")
+
+
+def _served(*, every: bool) -> str:
+    return (statements.EVERY_QUEUE if every else statements.NAMED_QUEUES).strip()
+
+
 _BRACES = re.compile(r"\{(?P<word>[a-z_]+)(?::(?P<argument>[^{}]*))?\}")
 
 
@@ -457,6 +519,11 @@ def _dump(value: object) -> str:
 def name_rows(names: Iterable[str]) -> str:
     """Write the parameter that `{rows:names}` reads."""
     return _dump([{"name": name} for name in names])
+
+
+def _queue_rows(request: ClaimRequest) -> str:
+    named = request.rooms if request.queues is None else request.queues
+    return _dump([{"queue": queue, "room": request.rooms.get(queue)} for queue in named])
 
 
 def _id_rows(ids: Iterable[int]) -> str:
@@ -528,4 +595,19 @@ def _read_held(row: tuple[Any, ...]) -> HeldRow:
         max_crashes=max_crashes,
         alone=bool(alone),
         restart=bool(restart),
+    )
+
+
+def _read_worker(row: tuple[Any, ...]) -> WorkerSeen:
+    identity, host, pid, queues, slots, age, beat_age, claim_age, in_hand = row
+    return WorkerSeen(
+        identity=identity,
+        host=host,
+        pid=pid,
+        queues=tuple(json.loads(queues) if isinstance(queues, str) else queues),
+        slots=slots,
+        age=float(age),
+        beat_age=float(beat_age),
+        claim_age=None if claim_age is None else float(claim_age),
+        in_hand=in_hand,
     )

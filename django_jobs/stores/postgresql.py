@@ -29,6 +29,8 @@ BEGIN_ATOMIC = "set transaction isolation level read committed"
 
 NOTIFY = "select pg_notify(%(channel)s, c.name) from {rows:names}"
 
+LISTEN = f"listen {CHANNEL}"
+
 # The nested loop keeps the order of `open`, and the outer limit ends it as soon as enough rows are locked.
 PICKED = """
   select job.id, job.alone, job.run_at, job.expired, open.queue, open.room, open.priority, open.turn
@@ -82,7 +84,7 @@ class PostgreSQLStore(Store):
 
     def listen(self, connection: BaseDatabaseWrapper) -> None:
         """Listen on the channel."""
-        self.run(connection, f"listen {CHANNEL}", {})
+        self.run(connection, LISTEN, {})
 
     def unlisten(self, connection: BaseDatabaseWrapper) -> None:
         """Leave the channel: behind a pooler the session goes on, and somebody else would get what is said."""
@@ -148,6 +150,10 @@ class PostgreSQLStore(Store):
     def after(self, instant: str, seconds: str) -> str:
         """Add an interval of seconds."""
         return f"({instant} + make_interval(secs => {seconds}))"
+
+    def before(self, instant: str, seconds: str) -> str:
+        """Subtract an interval of seconds."""
+        return f"({instant} - make_interval(secs => {seconds}))"
 
     def seconds_until(self, instant: str, now: str) -> str:
         return f"extract(epoch from ({instant} - {now}))"

@@ -40,6 +40,10 @@ LOOK_INTERVAL = 0.05
 DRAW_IDS = "update sqlite_sequence set seq = seq + %(count)s where name = %(table)s returning seq"
 FIRST_IDS = "insert into sqlite_sequence (name, seq) values (%(table)s, %(count)s)"
 
+VERSION = "pragma data_version"
+DATABASE_LIST = "pragma database_list"
+BUSY_TIMEOUT = "pragma busy_timeout"
+
 # Writes nothing, but as a write: it takes the file's write lock, and so the newest picture of the file. A transaction
 # that reads first, and writes when others have written meanwhile, could never be committed.
 BEGIN_ATOMIC = "update {job} set state = state where 0"
@@ -78,8 +82,8 @@ class SQLiteStore(Store):
     own = ""
     server_start = "null"
 
-    def __init__(self, *, job_table: str, queue_table: str) -> None:
-        super().__init__(job_table=job_table, queue_table=queue_table)
+    def __init__(self, **tables: str) -> None:
+        super().__init__(**tables)
         self._spared: dict[int, str] = {}
 
     def run(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -123,7 +127,7 @@ class SQLiteStore(Store):
 
     def _file(self, connection: BaseDatabaseWrapper) -> str:
         """Give the path of the database's file, '' where it has none."""
-        databases = self.run(connection, "pragma database_list", {})
+        databases = self.run(connection, DATABASE_LIST, {})
         return next((path or "" for _, name, path in databases if name == "main"), "")
 
     def run_unless_locked(
@@ -137,7 +141,7 @@ class SQLiteStore(Store):
         """
         if not _is_alone(connection):
             return self.run(connection, sql, values)
-        [(patience,)] = self.run(connection, "pragma busy_timeout", {})
+        [(patience,)] = self.run(connection, BUSY_TIMEOUT, {})
         self._set_busy_timeout(connection, min(patience, EAGER_TIMEOUT))
         try:
             return self._run_for_long(connection, sql, values, bound=BRIEF_BOUND)
@@ -149,7 +153,7 @@ class SQLiteStore(Store):
             self._set_busy_timeout(connection, patience)
 
     def _set_busy_timeout(self, connection: BaseDatabaseWrapper, milliseconds: int) -> None:
-        self.run(connection, f"pragma busy_timeout = {milliseconds:d}", {})
+        self.run(connection, f"{BUSY_TIMEOUT} = {milliseconds:d}", {})
 
     def begin(self, connection: BaseDatabaseWrapper) -> None:
         """Take the file's write lock; waited for within the usual bound, since nothing has happened yet in here."""
@@ -182,7 +186,7 @@ class SQLiteStore(Store):
         return ({""} if version != mark else set()), version
 
     def _version(self, connection: BaseDatabaseWrapper) -> int:
-        [(version,)] = self.run(connection, "pragma data_version", {})
+        [(version,)] = self.run(connection, VERSION, {})
         return int(version)
 
     def dedicate(self, connection: BaseDatabaseWrapper, *, bound: float) -> bool:
@@ -209,6 +213,11 @@ class SQLiteStore(Store):
         micros = f"(cast(substr({instant} || '000000', 21, 6) as int) + cast(round(({seconds}) * 1000000) as int))"
         whole = f"datetime(substr({instant}, 1, 19), ({micros} / 1000000) || ' seconds')"
         return f"({whole} || printf('.%%06d', {micros} %% 1000000))"
+
+    def before(self, instant: str, seconds: str) -> str:
+        """Subtract seconds as SQLite does it, to the millisecond, in the fixed width of instants."""
+        moved = f"strftime('%%Y-%%m-%%d %%H:%%M:%%f', {instant}, printf('-%%.3f seconds', {seconds})) || '000'"
+        return f"(case when ({seconds}) is not null then {moved} end)"
 
     def seconds_until(self, instant: str, now: str) -> str:
         return f"((julianday({instant}) - julianday({now})) * 86400.0)"

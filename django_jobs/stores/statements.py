@@ -1,9 +1,9 @@
 """Write: the statements of the store, once for both databases. Text only; base runs it, a dialect fills it in.
 
-What differs between databases stands in braces: `{now}`, `{later:seconds}` (that long after now), `{rows:name}` (a
-table made from one JSON parameter), `{append:entry}` (the row's errors with one more), `{wait}` and `{skip}` (how rows
-are locked; `{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too), `{returning:columns}`,
-`{json:x}`, `{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
+What differs between databases stands in braces: `{now}`, `{later:seconds}` and `{ago:seconds}` (that long after and
+before now), `{rows:name}` (a table made from one JSON parameter), `{append:entry}` (the row's errors with one more),
+`{wait}` and `{skip}` (how rows are locked; `{wait_to_delete}` and `{skip_to_delete}` keep off new references to them,
+too), `{returning:columns}`, `{json:x}`, `{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
 
 Each write names what it expects of a row, and the rows that come back are the answer. Rows are locked in the order of
 their ids; those in somebody else's hands are waited for by the verbs of people, and skipped by those of workers.
@@ -21,6 +21,10 @@ ROWS: dict[str, dict[str, str]] = {
     },
     "queues": {"queue": "text", "room": "int"},
     "names": {"name": "text"},
+    "workers": {
+        "identity": "text", "host": "text", "pid": "int", "queues": "text", "slots": "int", "versions": "text",
+        "age": "float8", "claim_age": "float8",
+    },
     "jobs": {
         "id": "bigint", "name": "text", "queue": "text", "priority": "int", "args": "text", "kwargs": "text",
         "run_at": "text", "delay": "float8", "expires": "float8", "max_attempts": "int", "max_crashes": "int",
@@ -55,6 +59,10 @@ from {rows:jobs} order by c.id
 """
 
 # The queues that have READY rows, found by one probe each, whatever else the table holds.
+#
+# The walk ends where a probe finds nothing. That is said by comparing (names aren't empty, priorities begin at -100),
+# not by IS NOT NULL: PostgreSQL believes that a comparison leaves a third of the rows, and IS NOT NULL all of them, and
+# would think these statements dear enough to compile them first, which takes a hundred times as long as running them.
 EVERY_QUEUE = """
 every_queue(queue) as (
   select (select ready.queue from {job} as ready where ready.state = 'READY' and ready.name > ''
@@ -63,16 +71,16 @@ every_queue(queue) as (
   select (select ready.queue from {job} as ready
           where ready.state = 'READY' and ready.name > '' and ready.queue > every_queue.queue
           order by ready.queue limit 1)
-  from every_queue where every_queue.queue is not null
+  from every_queue where every_queue.queue > ''
 ),
 served(queue, room) as (
   select every_queue.queue, (select c.room from {rows:queues} where c.queue = every_queue.queue)
-  from every_queue where every_queue.queue is not null
+  from every_queue where every_queue.queue > ''
 )
 """
 
 NAMED_QUEUES = """
-served(queue, room) as (select c.queue, c.room from {rows:queues})
+served(queue, room) as (select c.queue, c.room from {rows:queues} where c.queue > '')
 """
 
 # What a claim may ask of due rows beside that.
@@ -98,12 +106,12 @@ pair(queue, room, priority) as (
     select ready.priority from {job} as ready
     where ready.state = 'READY' and ready.name > '' and ready.queue = pair.queue and ready.priority < pair.priority
     order by ready.priority desc limit 1)
-  from pair where pair.priority is not null
+  from pair where pair.priority >= -100
 ),
 open as materialized (
   select pair.queue, pair.room, pair.priority, case when pair.queue > %(last_queue)s then 0 else 1 end as turn
   from pair
-  where pair.priority is not null and not exists (
+  where pair.priority >= -100 and not exists (
     select 1 from {queue} as paused where paused.name = pair.queue and paused.paused_at is not null)
   order by pair.priority desc, turn, pair.queue
 )
@@ -148,14 +156,20 @@ from taken where job.id = taken.id and job.state = 'READY'
 """
 )
 
-# When the next job of these queues is due, in seconds from now; negative where one is due already.
+# Whether a job of these queues is due, and in how many seconds the first of the others will be. Both are asked of each
+# pair, since a due row that can't be claimed just now must not hide the moment of the next.
 NEXT_DUE = (
     WALK
     + """
-select min({seconds_until:(select ready.run_at from {job} as ready
-  where ready.state = 'READY' and ready.name > '' and ready.queue = open.queue and ready.priority = open.priority
-  order by ready.run_at, ready.id limit 1)})
-from open
+select
+  max(case when exists (select 1 from {job} as ready
+    where ready.state = 'READY' and ready.name > '' and ready.queue = open.queue and ready.priority = open.priority
+      and ready.run_at <= {now}{extra}) then 1 else 0 end),
+  min({seconds_until:(select ready.run_at from {job} as ready
+    where ready.state = 'READY' and ready.name > '' and ready.queue = open.queue and ready.priority = open.priority
+      and ready.run_at > {now}{extra}
+    order by ready.run_at, ready.id limit 1)})
+from open where open.room is null or open.room > 0
 """
 )
 
@@ -296,6 +310,33 @@ with todo as materialized (
 delete from {job} as job where job.id in (select todo.id from todo) {returning:id}
 """
 
+# One statement for all workers of a supervisor, however long they live: a row that went missing comes back.
+BEAT = """
+insert into {worker} as worker (identity, host, pid, queues, slots, versions, started_at, claimed_at, beat_at)
+select c.identity, c.host, c.pid, {json:c.queues}, c.slots, {json:c.versions}, {ago:c.age}, {ago:c.claim_age}, {now}
+from {rows:workers} where true order by c.identity
+on conflict (identity) do update set claimed_at = excluded.claimed_at, beat_at = excluded.beat_at
+"""
+
+SIGN_OFF = """
+delete from {worker} where identity in (select c.name from {rows:names}) returning identity
+"""
+
+SWEEP = """
+with todo as materialized (
+  select worker.identity from {worker} as worker where {after:worker.beat_at; %(age)s} <= {now}
+  order by worker.identity {skip:worker}
+)
+delete from {worker} where identity in (select todo.identity from todo) returning identity
+"""
+
+WORKERS = """
+select worker.identity, worker.host, worker.pid, worker.queues, worker.slots,
+  -{seconds_until:worker.started_at}, -{seconds_until:worker.beat_at}, -{seconds_until:worker.claimed_at},
+  (select count(*) from {job} as job where job.worker = worker.identity)
+from {worker} as worker order by worker.identity
+"""
+
 PRUNABLE = """
 select job.id from {job} as job
 where job.prune_at is not null and job.prune_at <= {now} and job.worker is null
@@ -318,6 +359,6 @@ PULSE = "select {utc:{server_start}}, {utc:{now}}"
 WHOLE = (
     "INSERT", "INSERT_MANY", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO", "LET_GO_LAPSED",
     "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "DELETE", "PRUNABLE_AFTER", "PRUNE",
-    "PRUNE_ONE", "PULSE",
+    "PRUNE_ONE", "PULSE", "BEAT", "SIGN_OFF", "SWEEP", "WORKERS",
 )  # fmt: skip
 """The names of those above that are run as they are; CLAIM and NEXT_DUE are composed."""

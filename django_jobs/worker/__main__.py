@@ -64,8 +64,6 @@ def _listen(control: TextIO, process: Any) -> None:
                 process.wake()
             case ["back"]:
                 process.come_back()
-            case ["hearing" | "deaf" as word]:
-                process.hear(is_hearing=word == "hearing")
             case ["hold", count]:
                 process.hold_back(int(count))
             case ["stacks"]:

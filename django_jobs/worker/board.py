@@ -153,7 +153,7 @@ class Board:
         self._floats[_BEAT] = clock.monotonic()
 
     def note_claim(self) -> None:
-        """Say that a claim got an answer."""
+        """Say that a claim got an answer, or that there was no room to claim for."""
         self._floats[_CLAIMED] = clock.monotonic()
 
     def note_leaving(self) -> None:
@@ -183,6 +183,11 @@ class Board:
                 self._ints[place + _FLAGS] |= flag
 
     # -- read by both
+
+    @property
+    def in_hand(self) -> int:
+        """How many jobs are in hand."""
+        return sum(self._ints[place + _TOKEN] != 0 for place in range(_HEADER, _HEADER + _SLOT * self.capacity, _SLOT))
 
     def entries(self) -> list[Entry]:
         """List what is in hand, in the order of ids."""
@@ -234,7 +239,7 @@ class Board:
 
     @property
     def claimed_at(self) -> float:
-        """When a claim last got an answer, 0 for never."""
+        """When a claim last got an answer, or there was no room to claim for; 0 for never."""
         return self._floats[_CLAIMED]
 
 

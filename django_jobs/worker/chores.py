@@ -36,6 +36,7 @@ def duties() -> tuple[Duty, ...]:
         Duty(name="reclaim", interval=min(INTERVAL, quarter), do=Reclaimer().look, hold=quarter),
         Duty(name="expire", interval=10.0, do=lifecycle.expire),
         Duty(name="prune", interval=3600.0, do=lifecycle.prune),
+        Duty(name="sweep", interval=600.0, do=lifecycle.sweep),
     )
 
 

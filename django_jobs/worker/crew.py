@@ -26,7 +26,7 @@ from django_jobs.records import Claim, Claimed, ClaimRequest, Lease
 from django_jobs.worker.board import Board
 from django_jobs.worker.body import run_in
 from django_jobs.worker.link import Link
-from django_jobs.worker.plan import Plan
+from django_jobs.worker.plan import OWN_POLL, Plan
 from django_jobs.worker.seat import Seat, Seats, TaskSeat, ThreadSeat
 from django_jobs.worker.setback import Setbacks
 
@@ -34,11 +34,11 @@ _Begin: TypeAlias = Callable[[Claim, Seat], None]
 _End: TypeAlias = Callable[[Claim, Ending, type[Interruption] | None], None]
 _Mend: TypeAlias = Callable[[Claim, BaseException], None]
 
-POLL, POLL_WHILE_HEARING = 1.0, 5.0
-"""Seconds between two looks for jobs that nobody told of."""
-
 SOONEST = 0.05
-"""Seconds that pass at the least before due rows that couldn't be claimed are tried again: somebody locks them."""
+"""Seconds after which due rows that couldn't be claimed are tried again: somebody locks them. Doubled each time."""
+
+CONFIRMED_LOOK = 1.0
+"""Seconds between two looks whether it may claim again."""
 
 LOCKED_PAUSE, LONGEST_LOCKED_PAUSE = 0.1, 1.0
 """Seconds until an end whose row somebody locks is tried again, the first time and at the most."""
@@ -89,6 +89,7 @@ class Crew:
         self._running = 0
         self._last_queue = ""
         self._setbacks = Setbacks("crew")
+        self._misses = 0
         # Everything above and below is written under this condition's lock, but what the baton's holder alone touches.
         self._changed = Condition()
         self._has_baton = False
@@ -96,7 +97,6 @@ class Crew:
         self._next_turn = 0.0
         self._not_before = 0.0
         self._again_at = 0.0
-        self._is_hearing = False
         self._is_closing = False
         self._is_drained = False
         self._is_spent = False
@@ -133,13 +133,6 @@ class Crew:
         """Try at once what failed: the database answers others again."""
         with self._changed:
             self._not_before = self._next_turn = 0.0
-            self._changed.notify()
-
-    def hear(self, *, is_hearing: bool) -> None:
-        """Say whether wakes can be relied on, so that polls may be rarer."""
-        with self._changed:
-            self._is_hearing = is_hearing
-            self._next_turn = 0.0
             self._changed.notify()
 
     def hold_back(self, count: int) -> None:
@@ -241,12 +234,14 @@ class Crew:
         free = min(free, self._board.room)
         if self._most is not None:
             free = min(free, self._most - self._board.taken)
-        if free < 1 or not self._may_claim() or any(claim.alone for claim in self._in_hand.values()):
-            return self._poll
+        if free < 1 or any(claim.alone for claim in self._in_hand.values()):
+            return self._without_room()
+        if not self._may_claim():
+            return CONFIRMED_LOOK
         in_hand = Counter(claim.queue for claim in self._in_hand.values())
         request = self._plan.request(limit=free, in_hand=in_hand, last_queue=self._last_queue, held_back=held_back)
         if request.queues == ():
-            return self._poll
+            return self._without_room()
         claimed = self._ask(request)
         if claimed.claims:
             self._last_queue = claimed.claims[0].queue
@@ -265,19 +260,24 @@ class Crew:
             self._on_spent()
         if is_empty:
             return self._until_next_poll(request)
+        self._misses = 0
         # What came back short may have missed rows that somebody held for a moment.
         return 0.0 if len(claimed.claims) < free else self._poll
 
     @property
     def _poll(self) -> float:
-        return POLL if self._plan.poll is None else self._plan.poll
+        return OWN_POLL if self._plan.poll is None else self._plan.poll
+
+    def _without_room(self) -> float:
+        self._board.note_claim()
+        return self._poll
 
     def _until_next_poll(self, request: ClaimRequest) -> float:
-        if self._plan.poll is not None or not self._is_hearing:
-            return self._poll
         with self._link.connected() as connection:
             due = lifecycle.next_due(connection, request)
-        return POLL_WHILE_HEARING if due is None else max(SOONEST, min(due, POLL_WHILE_HEARING))
+        self._misses = self._misses + 1 if due.now else 0
+        again = SOONEST * 2.0 ** min(self._misses - 1, 20) if due.now else self._poll
+        return min(self._poll, again, self._poll if due.later is None else max(SOONEST, due.later))
 
     def _ask(self, request: ClaimRequest) -> Claimed:
         token = lifecycle.new_token()

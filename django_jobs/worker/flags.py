@@ -184,4 +184,12 @@ FLAGS = (
         name="poll_interval", metavar="S", read=seconds,
         help="how often to look for jobs that nobody told of (default 1 s, 5 s while the database is heard)",
     ),
+    Flag(
+        name="heartbeat_file", metavar="PATH", read=_text, help="a file to touch each second while all is well"
+    ),
+    Flag(name="probe_port", metavar="N", read=_text, help="answer /live, /ready and /started on this port"),
+    Flag(
+        name="probe_host", metavar="HOST", read=_text,
+        help="where to listen for probes (default 127.0.0.1; 0.0.0.0 in a container probed from outside)",
+    ),
 )  # fmt: skip

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from threading import Event, Thread
 
+from django_jobs import clock
 from django_jobs.worker.setback import Setbacks
 
 
@@ -33,12 +35,19 @@ class Loop:
         self._is_stopped = False
         self._poked = Event()
         self._first_delay = 0.0
+        # By when the next round is to begin.
+        self._due_at = math.inf
         self._thread = Thread(target=self._repeat, name=f"django_jobs {name}", daemon=True)
 
     def start(self, *, after: float = 0.0) -> None:
         """Begin, the first round so many seconds from now."""
         self._first_delay = after
+        self._due_at = clock.monotonic() + after
         self._thread.start()
+
+    def is_late(self, now: float, bound: float) -> bool:
+        """Tell whether the round that is under way, or was to begin, has taken more than `bound` seconds."""
+        return now > self._due_at + bound
 
     def poke(self) -> None:
         """Have the next round come at once."""
@@ -73,6 +82,7 @@ class Loop:
                 if self._is_stopped:
                     return
                 delay = self.turn()
+                self._due_at = clock.monotonic() + delay
         except BaseException:
             self._on_death()
             raise

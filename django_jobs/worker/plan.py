@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django_jobs.conf import settings
-from django_jobs.performers import NAME, known_names
+from django_jobs.performers import NAME, Unset, get_performer, known_names, registered
 from django_jobs.records import ClaimRequest
+
+OWN_POLL = 15.0
+"""Seconds between two looks of a worker's own for jobs. Its lookout tells it sooner when any are due."""
+
+OWN_POLL_EACH = 6.0
+"""So many seconds for each of its neighbours and itself, so that the cost doesn't grow with their number."""
 
 
 def new_identity(name: str | None = None, *, pid: int | None = None) -> str:
@@ -29,10 +35,11 @@ class Plan:
     """What one worker does: which queues it serves, with how many slots.
 
     `queues` maps each queue to its cap, None for no cap; `queues` None serves every queue, and `caps` holds for those
-    it names. `drain` ends the worker when nothing is due. `poll` and `grace` are seconds; `poll` None is one second,
-    five while the database is heard. After `max_jobs` jobs, `max_runtime` seconds, or above `max_memory` MB a process
-    is replaced; after `idle_timeout` seconds without work the command ends. `held_back` slots, and as many of each
-    cap, are still in use by a process that this one follows.
+    it names. `drain` ends the worker when nothing is due. `poll` and `grace` are seconds. For the command `poll` is how
+    often it looks for jobs that nobody told of, None for one second, five while the database is heard; dealt to a
+    worker it is how often that one looks by itself. After `max_jobs` jobs, `max_runtime` seconds, or above `max_memory`
+    MB a process is replaced; after `idle_timeout` seconds without work the command ends. `held_back` slots, and as many
+    of each cap, are still in use by a process that this one follows.
     """
 
     alias: str
@@ -65,6 +72,7 @@ class Plan:
                 concurrency=share,
                 queues=self._dealt_queues(number, processes),
                 caps={queue: _shares(cap, processes)[number] for queue, cap in self.caps.items()},
+                poll=max(OWN_POLL, OWN_POLL_EACH * processes, self.poll or 0.0),
             )
             for number, share in enumerate(shares)
         ]
@@ -108,6 +116,17 @@ class Plan:
             empty_handed=not any(in_hand.values()),
             names=known_names() if conf.unknown_jobs == "leave" else None,
         )
+
+
+def unserved(queues: Collection[str] | None) -> dict[str, list[str]]:
+    """List performers whose jobs wait under a queue that isn't among `queues`, None for all, by that queue."""
+    found: dict[str, list[str]] = {}
+    for name in registered():
+        said = get_performer(name).options.queue
+        queue = settings().default_queue if isinstance(said, Unset) else said
+        if queues is not None and queue not in queues:
+            found.setdefault(queue, []).append(name)
+    return dict(sorted(found.items()))
 
 
 def with_default_caps(queues: Mapping[str, int | None] | None) -> dict[str, Any]:

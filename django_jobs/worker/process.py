@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 
 from django_jobs import clock, signals
 from django_jobs.conf import settings
+from django_jobs.worker.beat import Member
 from django_jobs.worker.board import Board
 from django_jobs.worker.chores import Chores, duties
 from django_jobs.worker.crew import Crew
@@ -23,7 +24,9 @@ from django_jobs.worker.loop import Loop
 from django_jobs.worker.plan import Plan
 from django_jobs.worker.recycling import INTERVAL, Idleness, Limits, Recycling, memory_in_use, too_low
 from django_jobs.worker.seat import Seats
+from django_jobs.worker.signs import NO_SIGNS, Signs
 from django_jobs.worker.tally import Tally, summary
+from django_jobs.worker.upkeep import Upkeep
 from django_jobs.worker.watch import Watch
 
 ALL_WRITTEN, CANNOT_WORK, NOT_ALL_WRITTEN, JOB_FAILED = 0, 1, 3, 4
@@ -50,7 +53,7 @@ class _Word(Enum):
 class Process:
     """A worker in one process: a crew and a watch; without a supervisor, keeper and chores beside them."""
 
-    def __init__(self, plan: Plan, *, board: Board | None = None) -> None:
+    def __init__(self, plan: Plan, *, board: Board | None = None, signs: Signs = NO_SIGNS) -> None:
         self._plan = plan
         self._is_supervised = board is not None
         self._words: SimpleQueue[_Word] = SimpleQueue()
@@ -80,19 +83,23 @@ class Process:
             self._loops.append(self._loop("recycling", self._look_at_limits))
         if plan.idle_timeout is not None and not self._is_supervised:
             self._loops.append(self._loop("idleness", self._look_for_idleness))
+        self._upkeep: Upkeep | None = None
         if not self._is_supervised:
+            self._upkeep = self._kept_up(board, signs)
             keeper = Keeper(boards=lambda: [board], link=Link(plan.alias))
             chores = Chores(link=Link(plan.alias, patience=1 / 2), duties=duties())
             listeners = listening(
                 plan.alias,
                 queues=plan.queue_names,
-                wake=self.wake,
-                tell=lambda is_hearing: self.hear(is_hearing=is_hearing),
+                wake=self._upkeep.news,
+                tell=self._upkeep.hear,
             )
             self._loops += [
                 self._loop("keeper", keeper.tick, on_end=keeper.close),
                 self._loop("chores", chores.tick, on_end=chores.close),
                 *(self._loop("listener", listener.tick, on_end=listener.close) for listener in listeners),
+                *self._upkeep.loops,
+                self._loop("health", self._upkeep.health.look),
             ]
 
     def _loop(self, name: str, tick: Callable[[], float], *, on_end: Callable[[], None] = lambda: None) -> Loop:
@@ -101,6 +108,18 @@ class Process:
     def _break(self) -> None:
         """Have the process end: one of its threads has, and without it jobs would wait or lose their leases."""
         self._words.put(_Word.BROKEN)
+
+    def _kept_up(self, board: Board, signs: Signs) -> Upkeep:
+        me = Member.this_process(self._plan, board)
+        return Upkeep(
+            self._plan,
+            members=lambda: [me],
+            wanted=1,
+            wake=self.wake,
+            loops=lambda: self._loops,
+            make_loop=self._loop,
+            signs=signs,
+        )
 
     def ask_to_stop(self) -> None:
         """Claim nothing more and finish what runs; asked twice, stop now. Safe in a signal handler."""
@@ -119,10 +138,6 @@ class Process:
         for loop in self._loops:
             loop.poke()
         self._crew.come_back()
-
-    def hear(self, *, is_hearing: bool) -> None:
-        """Rely on being woken, or not."""
-        self._crew.hear(is_hearing=is_hearing)
 
     def hold_back(self, count: int) -> None:
         """Leave so many slots free for those that a process before this one still uses."""
@@ -143,6 +158,8 @@ class Process:
             for loop in self._loops:
                 loop.start()
             self._crew.start()
+            if self._upkeep is not None:
+                self._upkeep.health.begin()
             code = self._end(self._next_word())
         _tell(self._tally.released)
         signals.tell(signals.worker_stopped, None, identity=plan.identity, written=code != NOT_ALL_WRITTEN)
@@ -215,6 +232,8 @@ class Process:
         """Give running jobs their grace, or until asked again, and tell whether all came to an end."""
         self._crew.close()
         self._board.note_leaving()
+        if self._upkeep is not None:
+            self._upkeep.health.stop()
         if running := self._crew.running:
             _tell(f"finishing {running} running jobs, up to {self._plan.grace:g} s; asked again, stopping now")
         give_up = clock.monotonic() + self._plan.grace
@@ -236,6 +255,8 @@ class Process:
         return self._crew.wait(timeout=LAST_MOMENT)
 
     def _end_loops(self, *, join: float) -> None:
+        if self._upkeep is not None:
+            self._upkeep.health.end()
         # Leases are renewed until the last end is written.
         for loop in self._loops:
             loop.stop()

@@ -19,6 +19,7 @@ from functools import partial
 
 from django_jobs import clock, signals
 from django_jobs.conf import settings
+from django_jobs.worker.beat import Member
 from django_jobs.worker.board import Board, Counts
 from django_jobs.worker.child import Child
 from django_jobs.worker.chores import Chores, duties
@@ -31,9 +32,11 @@ from django_jobs.worker.plan import Plan
 from django_jobs.worker.process import ALL_WRITTEN, CANNOT_WORK, JOB_FAILED, LOOK_INTERVAL, NOT_ALL_WRITTEN
 from django_jobs.worker.recycling import Idleness, too_low
 from django_jobs.worker.reloading import Reloading, look
+from django_jobs.worker.signs import NO_SIGNS, Signs
 from django_jobs.worker.succession import LAST_WORD, Succession
 from django_jobs.worker.tally import summary
 from django_jobs.worker.undertaker import Death, Undertaker, describe
+from django_jobs.worker.upkeep import Upkeep
 
 QUICK_DEATH = 5.0
 """A worker that dies sooner than this many seconds after its start, without a claim, died at once."""
@@ -60,6 +63,7 @@ class Supervisor:
         reload: bool = False,
         can_exec: bool = False,
         estate: Estate | None = None,
+        signs: Signs = NO_SIGNS,
     ) -> None:
         self._plan = plan
         self._plans = plan.dealt(processes)
@@ -87,18 +91,25 @@ class Supervisor:
         self._undertaker = Undertaker(link=Link(plan.alias), inherited=estate.cases if estate else ())
         if estate is not None:
             self._inherit(estate)
-        self._is_hearing = False
+        self._upkeep = Upkeep(
+            plan,
+            members=self._members,
+            wanted=processes,
+            wake=lambda: self._tell_all("wake"),
+            loops=lambda: self._loops,
+            make_loop=self._loop,
+            signs=signs,
+        )
         self._keeper = keeper = Keeper(boards=self._boards, link=Link(plan.alias))
         chores = Chores(link=Link(plan.alias, patience=1 / 2), duties=duties())
         self._burial = self._loop("undertaker", self._undertaker.tick, on_end=self._undertaker.close)
         self._keeping = self._loop("keeper", keeper.tick, on_end=keeper.close)
-        listeners = listening(
-            plan.alias, queues=plan.queue_names, wake=lambda: self._tell_all("wake"), tell=self._hear_of
-        )
+        listeners = listening(plan.alias, queues=plan.queue_names, wake=self._upkeep.news, tell=self._upkeep.hear)
         self._loops = [
             self._keeping,
             self._loop("chores", chores.tick, on_end=chores.close),
             *(self._loop("listener", listener.tick, on_end=listener.close) for listener in listeners),
+            *self._upkeep.loops,
             self._burial,
         ]
 
@@ -115,12 +126,16 @@ class Supervisor:
         hear_later()
         for loop in self._loops:
             loop.start()
-        with self._hearing() as reader:
-            while (delay := self.tick()) is not None:
-                ready, _, _ = select.select([reader], [], [], delay)
-                if ready:
-                    os.read(reader, 4096)
-            return self._finish()
+        self._upkeep.health.begin()
+        try:
+            with self._hearing() as reader:
+                while (delay := self.tick()) is not None:
+                    ready, _, _ = select.select([reader], [], [], delay)
+                    if ready:
+                        os.read(reader, 4096)
+                return self._finish()
+        finally:
+            self._upkeep.health.end()
 
     @contextmanager
     def _hearing(self) -> Iterator[int]:
@@ -146,6 +161,7 @@ class Supervisor:
         while self._signals:
             self._obey(self._signals.pop(0))
         self._reap()
+        self._upkeep.health.look()
         now = clock.monotonic()
         self._enforce(now)
         self._urge(now)
@@ -170,6 +186,7 @@ class Supervisor:
         now = clock.monotonic()
         if self._stop_at is None:
             self._stop_at = now + self._plan.grace
+            self._upkeep.health.stop()
             self._tell_all("stop")
         else:
             self._stop_at = now
@@ -180,6 +197,19 @@ class Supervisor:
 
     def _boards(self) -> list[Board]:
         return [child.board for child in list(self._children.values())]
+
+    def _members(self) -> list[Member]:
+        return [
+            Member(
+                # Started anew, the command may have fewer places.
+                plan=replace(self._plans[child.place % len(self._plans)], concurrency=child.concurrency),
+                identity=child.identity,
+                pid=child.pid,
+                board=child.board,
+                started_at=child.started_at,
+            )
+            for child in list(self._children.values())
+        ]
 
     # -- signals
 
@@ -206,10 +236,6 @@ class Supervisor:
         for child in list(self._children.values()):
             child.say(word)
 
-    def _hear_of(self, is_hearing: bool) -> None:  # noqa: FBT001 - the listener's word
-        self._is_hearing = is_hearing
-        self._tell_all("hearing" if is_hearing else "deaf")
-
     def _come_back(self) -> None:
         """Have everything try at once what failed: the database can be used again."""
         for loop in self._loops:
@@ -233,7 +259,6 @@ class Supervisor:
         self._exec_asked_at = None
         if self._is_stopping:
             return
-        self._tell_all("deaf")
         hear_later()
         for loop in self._loops:
             loop.stop()
@@ -258,8 +283,7 @@ class Supervisor:
             plan = replace(self._plans[place], held_back=self._succession.held_back(place))
             child = Child.spawn(plan, place=place, lease=self._lease, log_level=self._log_level)
             self._children[child.pid] = child
-            if self._is_hearing:
-                child.say("hearing")
+            self._upkeep.beat()
 
     def _reap(self) -> None:
         """Take note of every child process that has ended; some are orphans of jobs, which came to us."""
@@ -283,6 +307,7 @@ class Supervisor:
         self._taken += child.board.taken
         self._undertaker.receive(Death(child=child, status=status))
         self._burial.poke()
+        self._upkeep.beat()
         is_planned = status == ALL_WRITTEN
         if not is_planned:
             message = f"worker {child.identity} {'was ended' if was_told else 'died'}: {describe(status)}"

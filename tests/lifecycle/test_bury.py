@@ -13,7 +13,7 @@ from django_jobs import backoff, lifecycle
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job, Queue
 from django_jobs.outcomes import Succeeded
-from django_jobs.records import Claim, Lease
+from django_jobs.records import Claim, Due, Lease
 from django_jobs.states import State
 from django_jobs.transitions import Place
 from tests.factories import (
@@ -335,51 +335,72 @@ class TestLooking:
             assert lifecycle.still_held(connection(), [claim.lease]) == {claim.lease}
 
 
-def next_due(*queues: str) -> float | None:
-    return lifecycle.next_due(connection(), request(queues=queues or None))
+NOTHING = Due(now=False, later=None)
+
+
+def next_due(*queues: str, **said: Any) -> Due:
+    return lifecycle.next_due(connection(), request(queues=queues or None, **said))
+
+
+def due_in(count: float, *, now: bool = False) -> Due:
+    return Due(now=now, later=pytest.approx(count, abs=0.001))
 
 
 class TestNextDue:
     def test_where_nothing_waits_nothing_is_due(self, frozen: FrozenClock) -> None:
         run_job()
         settle(run_job(), Succeeded())
-        assert next_due() is None
-        assert next_due("aside") is None
+        assert next_due() == NOTHING
+        assert next_due("aside") == NOTHING
 
-    def test_what_may_run_now_is_due_in_no_time(self, frozen: FrozenClock) -> None:
+    def test_what_may_run_now_is_due(self, frozen: FrozenClock) -> None:
         queue_job()
-        assert next_due() == pytest.approx(0.0, abs=0.001)
+        assert next_due() == Due(now=True, later=None)
 
-    def test_what_could_have_run_is_due_since_then(self, frozen: FrozenClock) -> None:
+    def test_what_is_due_does_not_hide_when_the_next_one_will_be(self, frozen: FrozenClock) -> None:
         queue_job()
         frozen.advance(seconds(90))
         queue_job(delay=seconds(10))
-        assert next_due() == pytest.approx(-90.0, abs=0.001)
+        queue_job(queue="b", delay=seconds(5))
+        assert next_due() == due_in(5.0, now=True)
+        assert next_due("default") == due_in(10.0, now=True)
+
+    def test_what_the_request_could_not_take_does_not_count(self, frozen: FrozenClock) -> None:
+        write(queue_job(queue="a"), alone=True)
+        queue_job(queue="b", name="nobody.knows")
+        queue_job(queue="c", delay=seconds(40))
+        assert next_due("a", empty_handed=False) == NOTHING
+        assert next_due("a").now
+        assert next_due("b", names=("shop.greet",)) == NOTHING
+        assert next_due("b", names=("nobody.knows",)).now
+        assert next_due("a", "c", rooms={"a": 0}) == due_in(40.0)
+        assert next_due(rooms={"a": 0, "b": 0, "c": 0}) == NOTHING
+        assert next_due("a", rooms={"a": 1}).now
 
     def test_it_is_the_nearest_of_all_queues_and_priorities(self, frozen: FrozenClock) -> None:
         queue_job(queue="a", priority=5, delay=seconds(100))
         queue_job(queue="a", priority=0, delay=seconds(30.5))
         queue_job(queue="a", priority=-5, delay=timedelta(days=40))
         queue_job(queue="b", priority=9, delay=seconds(60))
-        assert next_due() == pytest.approx(30.5, abs=0.001)
-        assert next_due("a", "b") == pytest.approx(30.5, abs=0.001)
+        assert next_due() == due_in(30.5)
+        assert next_due("a", "b") == due_in(30.5)
         frozen.advance(seconds(10))
-        assert next_due() == pytest.approx(20.5, abs=0.001)
+        assert next_due() == due_in(20.5)
 
     def test_queues_that_are_not_served_do_not_count(self, frozen: FrozenClock) -> None:
         queue_job(queue="a", delay=seconds(30))
         queue_job(queue="b", delay=seconds(60))
-        assert next_due("b") == pytest.approx(60.0, abs=0.001)
-        assert next_due("c") is None
+        assert next_due("b") == due_in(60.0)
+        assert next_due("c") == NOTHING
 
     def test_paused_queues_do_not_count(self, frozen: FrozenClock) -> None:
         queue_job(queue="a", delay=seconds(30))
         queue_job(queue="b", delay=seconds(60))
         Queue.objects.create(name="a", paused_at=NOON)
-        assert next_due() == pytest.approx(60.0, abs=0.001)
-        assert next_due("a") is None
+        assert next_due() == due_in(60.0)
+        assert next_due("a") == NOTHING
         Queue.objects.update(paused_at=None)
-        assert next_due() == pytest.approx(30.0, abs=0.001)
+        assert next_due() == due_in(30.0)
 
 
 def test_what_the_dead_process_claimed_without_living_to_see_it_comes_back_uncounted() -> None:

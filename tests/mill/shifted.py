@@ -22,7 +22,7 @@ def shift(seconds: float) -> None:
         def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
             return datetime.now(tz) + delta
 
-    clock.datetime = timezone.datetime = Shifted  # type: ignore[attr-defined,misc]
+    clock.datetime = timezone.datetime = Shifted  # type: ignore[attr-defined]
     right, right_ns = time.time, time.time_ns
     time.time = lambda: right() + seconds
     time.time_ns = lambda: right_ns() + int(seconds * 1_000_000_000)

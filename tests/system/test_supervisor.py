@@ -235,7 +235,7 @@ class TestHeld:
         assert lines(marks) == ["begin", "end"]
         assert [error["reason"] for error in job.errors] == ["no longer wanted"]
 
-    def test_a_call_that_holds_the_interpreter_past_its_lease_runs_once(self, tmp_path: Path) -> None:
+    def test_o09_a_call_that_holds_the_interpreter_past_its_lease_runs_once(self, tmp_path: Path) -> None:
         marks = tmp_path / "marks"
         job = jobs.hold_interpreter.later(str(marks), 6.0)
         with workers(tmp_path, count=2, jobs={"LEASE": "2s"}):

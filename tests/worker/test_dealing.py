@@ -49,6 +49,16 @@ def test_where_every_queue_is_served_each_process_serves_every_queue() -> None:
 
 
 def test_whatever_is_not_dealt_out_is_the_same_for_all() -> None:
-    first, second = plan(name="web1", poll=2.5, grace=7.0, drain=True).dealt(2)
+    first, second = plan(name="web1", grace=7.0, drain=True).dealt(2)
     for dealt in (first, second):
-        assert (dealt.alias, dealt.name, dealt.poll, dealt.grace, dealt.drain) == ("default", "web1", 2.5, 7.0, True)
+        assert (dealt.alias, dealt.name, dealt.grace, dealt.drain) == ("default", "web1", 7.0, True)
+
+
+@pytest.mark.parametrize(
+    ("poll", "processes", "dealt"),
+    [(None, 1, 15.0), (None, 2, 15.0), (None, 10, 60.0), (0.5, 1, 15.0), (3600.0, 4, 3600.0)],
+)
+def test_a_worker_looks_by_itself_the_more_seldom_the_more_of_them_there_are(
+    poll: float | None, processes: int, dealt: float
+) -> None:
+    assert {each.poll for each in plan(poll=poll).dealt(processes)} == {dealt}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from threading import Event
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from django_jobs.worker.link import Link
 from django_jobs.worker.loop import Loop
 from django_jobs.worker.setback import pause_after
 from tests.factories import claim_one, locked, queue_job, seconds
+from tests.system.processes import until
 from tests.worker.conftest import make_board
 
 MINUTE = timedelta(minutes=1)
@@ -284,7 +286,7 @@ class TestChores:
         chores = Chores(link=Link("default"), duties=duties())
         frozen.advance(seconds(61))
         chores.tick()
-        frozen.advance(seconds(2))
+        frozen.advance(seconds(3))
         chores.tick()
         chores.close()
         assert dict(Job.objects.values_list("pk", "state")) == {lapsed: "READY", expired: "CANCELLED"}
@@ -367,6 +369,25 @@ class TestLoop:
 
     def test_a_pause_never_overflows(self) -> None:
         assert pause_after(10_000) == 5.0
+
+    def test_one_that_is_under_way_or_was_to_begin_is_late_after_its_time(self, frozen: clock.FrozenClock) -> None:
+        begun, gate = Event(), Event()
+
+        def tick() -> float:
+            begun.set()
+            gate.wait(20.0)
+            return 30.0
+
+        loop = Loop("test", tick)
+        assert not loop.is_late(1e9, 60.0)
+        loop.start()
+        assert begun.wait(20.0)
+        assert (loop.is_late(60.0, 60.0), loop.is_late(60.1, 60.0)) == (False, True)
+        gate.set()
+        until(lambda: not loop.is_late(90.0, 60.0), what="the round is over")
+        assert loop.is_late(90.1, 60.0)
+        loop.stop()
+        assert loop.join(20.0)
 
     def test_it_ends_when_told_and_cleans_up(self) -> None:
         ended: list[bool] = []

@@ -234,6 +234,14 @@ def hold_interpreter(path: str, seconds: float) -> None:
     append_line(path, f"end {time.monotonic() >= until}")
 
 
+@job(timeout=None)
+async def block_loop(path: str, seconds: float) -> None:
+    """Keep the event loop from everything else for that long."""
+    append_line(path, "begin")
+    time.sleep(seconds)
+    append_line(path, "end")
+
+
 def append_line(path: str, text: str) -> None:
     with Path(path).open("a") as file:
         file.write(f"{text}\n")

@@ -20,8 +20,9 @@ from django_jobs import lifecycle, logs, performers, signals
 from django_jobs.conf import is_debugging, settings
 from django_jobs.worker import flags, handover
 from django_jobs.worker.listener import check_way_to_listen
-from django_jobs.worker.plan import Plan, default_concurrency, new_identity, with_default_caps
+from django_jobs.worker.plan import Plan, default_concurrency, new_identity, unserved, with_default_caps
 from django_jobs.worker.process import Process
+from django_jobs.worker.signs import Signs
 from django_jobs.worker.supervisor import Supervisor
 
 CONFIGURATION = 1
@@ -35,6 +36,9 @@ class _Order:
     plan: Plan
     processes: int
     reload: bool
+    heartbeat_file: str | None
+    probe_port: str | None
+    probe_host: str | None
 
 
 class Command(BaseCommand):
@@ -57,15 +61,21 @@ class Command(BaseCommand):
         try:
             order = self._order(options)
             self._refuse_what_cannot_work(order.plan)
+            signs = self._signs(order)
         except CommandError:
             if estate is not None:
                 estate.dismiss()
             raise
-        code = self._supervise(order, verbosity, estate) if order.processes else self._work_here(order.plan, estate)
+        self._warn_of_unserved(order.plan)
+        code = (
+            self._supervise(order, verbosity, signs, estate)
+            if order.processes
+            else self._work_here(order.plan, signs, estate)
+        )
         if code:
             self._exit(code)
 
-    def _supervise(self, order: _Order, verbosity: int, estate: handover.Estate | None) -> int:
+    def _supervise(self, order: _Order, verbosity: int, signs: Signs, estate: handover.Estate | None) -> int:
         return Supervisor(
             order.plan,
             processes=order.processes,
@@ -73,13 +83,14 @@ class Command(BaseCommand):
             reload=order.reload,
             can_exec=getattr(self, "_called_from_command_line", False),
             estate=estate,
+            signs=signs,
         ).run()
 
-    def _work_here(self, plan: Plan, estate: handover.Estate | None) -> int:
+    def _work_here(self, plan: Plan, signs: Signs, estate: handover.Estate | None) -> int:
         if estate is not None:
             # Started anew, the command has no worker processes any more.
             estate.dismiss()
-        process = Process(plan)
+        process = Process(plan, signs=signs)
         # Elsewhere than in the main thread nobody can hear signals.
         heard = _stop_signals() if threading.current_thread() is threading.main_thread() else ()
         before = {number: signal.signal(number, lambda *_: process.ask_to_stop()) for number in heard}
@@ -115,7 +126,14 @@ class Command(BaseCommand):
                 raise ValueError(message)
         except (ValueError, TypeError, ImproperlyConfigured) as error:
             raise CommandError(str(error), returncode=CONFIGURATION) from error
-        return _Order(plan=plan, processes=processes, reload=said.get("reload", is_debugging()))
+        return _Order(
+            plan=plan,
+            processes=processes,
+            reload=said.get("reload", is_debugging()),
+            heartbeat_file=said.get("heartbeat_file"),
+            probe_port=said.get("probe_port"),
+            probe_host=said.get("probe_host"),
+        )
 
     def _processes(self, plan: Plan, asked: int | None) -> int:
         """Start no process that would serve nothing, since slots and caps are dealt out."""
@@ -126,6 +144,21 @@ class Command(BaseCommand):
             message = f"--processes {asked}: slots and caps suffice for {most} at once, so no more are started"
             signals.tell(signals.odd, None, message=message, exception=None, level=logging.WARNING)
         return min(asked, most)
+
+    def _signs(self, order: _Order) -> Signs:
+        try:
+            return Signs.opened(file=order.heartbeat_file, port=order.probe_port, host=order.probe_host)
+        except ValueError as error:
+            raise CommandError(str(error), returncode=CONFIGURATION) from error
+
+    def _warn_of_unserved(self, plan: Plan) -> None:
+        allowed = settings().queues
+        served = plan.queue_names
+        for queues, why in ((served, "this command doesn't serve"), (allowed, "DJANGO_JOBS['QUEUES'] doesn't have")):
+            if found := unserved(queues):
+                names = "; ".join(f"{queue} ({', '.join(jobs)})" for queue, jobs in found.items())
+                message = f"jobs wait under queues that {why}: {names}"
+                signals.tell(signals.odd, None, message=message, exception=None, level=logging.WARNING)
 
     def _refuse_what_cannot_work(self, plan: Plan) -> None:
         for name, first, second in performers.clashes():
