@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from platform import python_version
 
@@ -60,7 +60,7 @@ class Member:
         )
 
 
-@cache
+@lru_cache(maxsize=256)
 def _versions(_identity: str) -> dict[str, str]:
     """Read which releases are installed as a worker starts; those of this process may be older."""
     return {

@@ -159,7 +159,7 @@ class Process:
                 loop.start()
             self._crew.start()
             if self._upkeep is not None:
-                self._upkeep.health.begin()
+                self._upkeep.begin()
             code = self._end(self._next_word())
         _tell(self._tally.released)
         signals.tell(signals.worker_stopped, None, identity=plan.identity, written=code != NOT_ALL_WRITTEN)
@@ -256,7 +256,7 @@ class Process:
 
     def _end_loops(self, *, join: float) -> None:
         if self._upkeep is not None:
-            self._upkeep.health.end()
+            self._upkeep.end()
         # Leases are renewed until the last end is written.
         for loop in self._loops:
             loop.stop()

@@ -126,7 +126,7 @@ class Supervisor:
         hear_later()
         for loop in self._loops:
             loop.start()
-        self._upkeep.health.begin()
+        self._upkeep.begin()
         try:
             with self._hearing() as reader:
                 while (delay := self.tick()) is not None:
@@ -135,7 +135,7 @@ class Supervisor:
                         os.read(reader, 4096)
                 return self._finish()
         finally:
-            self._upkeep.health.end()
+            self._upkeep.end()
 
     @contextmanager
     def _hearing(self) -> Iterator[int]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+from django_jobs import signals
 from django_jobs.worker.beat import Beat, Member
 from django_jobs.worker.health import Health
 from django_jobs.worker.link import Link
@@ -41,6 +42,20 @@ class Upkeep:
         self._beating = make_loop("beat", beat.tick, on_end=beat.close)
         self.loops = [self._looking, self._beating]
         self.health = Health(members=members, wanted=wanted, loops=loops, beat=beat, signs=signs)
+
+    def begin(self) -> None:
+        """Show the signs, and hear of jobs that this process takes back."""
+        signals.jobs_reclaimed.connect(self._on_reclaimed)
+        self.health.begin()
+
+    def end(self) -> None:
+        """Take the signs down."""
+        self.health.end()
+        signals.jobs_reclaimed.disconnect(self._on_reclaimed)
+
+    def _on_reclaimed(self, **_: Any) -> None:
+        # Nobody was told of them, and whoever has room may run them at once.
+        self.news()
 
     def news(self) -> None:
         """Wake the crews, since something is new; and it may be for later."""
