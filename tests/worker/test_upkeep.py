@@ -10,6 +10,7 @@ from django.db import connections
 
 from django_jobs import lifecycle
 from django_jobs.clock import FrozenClock
+from django_jobs.worker.loop import Loop
 from django_jobs.worker.plan import Plan
 from django_jobs.worker.signs import Signs
 from django_jobs.worker.upkeep import Upkeep
@@ -20,7 +21,13 @@ class Room:
     def __init__(self, signs: Signs) -> None:
         self.woken = 0
         self.upkeep = Upkeep(
-            Plan(alias="default"), members=list, wanted=0, wake=self.wake, loops=lambda: self.upkeep.loops, signs=signs
+            Plan(alias="default"),
+            members=list,
+            wanted=0,
+            wake=self.wake,
+            loops=lambda: self.upkeep.loops,
+            make_loop=Loop,
+            signs=signs,
         )
 
     def wake(self) -> None:
