@@ -160,7 +160,7 @@ def test_what_a_worker_holds_is_told_in_the_order_of_ids(store: Store, connectio
     take(worker="worker-2")
     for claim in reversed(claims):
         # In the table the rows now lie the other way round.
-        write(claim.id, meta={"moved": True})
+        write(claim.id, priority=1)
     assert [row.id for row in store.held_by(connection, "worker-1")] == [claim.id for claim in claims]
 
 

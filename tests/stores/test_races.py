@@ -16,10 +16,23 @@ from django_jobs.models import Job
 from django_jobs.outcomes import Failed, Succeeded
 from django_jobs.stores.base import Store
 from django_jobs.transitions import Place
-from tests.factories import another_connection, failure, locked, new_job, place_of, queue_job, run_job, take, write
+from tests.factories import (
+    another_connection,
+    failure,
+    locked,
+    new_job,
+    place_of,
+    queue_job,
+    request,
+    run_job,
+    take,
+    write,
+)
 from tests.system.processes import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 
 T = TypeVar("T")
 
@@ -114,6 +127,32 @@ def test_verbs_of_people_wait_for_a_locked_row(store: Store, connection: BaseDat
     assert place_of(job_id) is Place.CANCELLED
 
 
+@pytest.mark.parametrize("verb", ["cancel", "retry", "delete"])
+def test_verbs_of_people_judge_a_row_that_they_waited_for_as_it_is_then(
+    store: Store, row_locks: None, verb: str
+) -> None:
+    job_id = queue_job()
+    options = {"reason": ""} if verb == "cancel" else {}
+
+    def work() -> set[int]:
+        try:
+            return getattr(store, verb)(connections["default"], [job_id], **options)
+        finally:
+            connections.close_all()
+
+    with another_connection() as other, ThreadPoolExecutor(1) as pool:
+        other.set_autocommit(False)
+        [claim] = store.claim(other, request(), 7).claims
+        if verb == "cancel":
+            store.settle(other, [transitions.settle(claim, Succeeded())])
+        moved = pool.submit(work)
+        with connections["default"].cursor() as cursor:
+            until(lambda: cursor.execute(WAITING).fetchone()[0], what="the verb waits for the row")
+        other.commit()
+        assert moved.result(timeout=30) == set()
+    assert place_of(job_id) is (Place.SUCCESSFUL if verb == "cancel" else Place.RUNNING)
+
+
 def test_delete_waits_for_who_is_about_to_refer_to_a_row_before_it_takes_a_later_one(
     store: Store, connection: BaseDatabaseWrapper, row_locks: None
 ) -> None:
@@ -132,9 +171,6 @@ def test_delete_waits_for_who_is_about_to_refer_to_a_row_before_it_takes_a_later
             cursor.execute(f'select id from "{Job._meta.db_table}" where id = %s for update nowait', [second])
             assert cursor.fetchall() == [(second,)]
         assert gone.result(timeout=30) == {first, second}
-
-
-WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 
 
 @pytest.mark.parametrize("verb", ["cancel", "retry", "delete"])

@@ -63,7 +63,7 @@ def rows() -> None:
     """Give queues a, b, f and g waiting rows, and none to c (finished), d (pushed by the low level) and e (empty)."""
     for queue, priority in [("g", 1), ("a", -4), ("f", 2), ("b", 3), ("a", 0), ("a", 5), ("a", 0), ("a", 5), ("b", 3)]:
         queue_job(queue=queue, priority=priority)
-    for queue, priority in [("c", 1), ("b", 9), ("a", 9)]:
+    for queue, priority in [("c", 1), ("b", 9), ("a", 9), ("a", 2)]:
         write(queue_job(queue=queue, priority=priority), state="SUCCESSFUL", finished_at=NOON)
     for queue, priority in [("d", 2), ("b", 8), ("a", 3)]:
         write(queue_job(queue=queue, priority=priority), name="")

@@ -1,0 +1,154 @@
+"""Mutants that no test can tell from the statement, each with what makes its predicate redundant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+BOTH = ("postgresql", "sqlite")
+
+
+@dataclass(frozen=True)
+class Redundant:
+    """A predicate that another one, or a constraint, makes redundant, and why it is there all the same."""
+
+    label: str
+    because: str
+    on: tuple[str, ...] = BOTH
+
+
+def _each(labels: str, because: str, on: tuple[str, ...] = BOTH) -> Iterator[Redundant]:
+    """Read labels, one a line."""
+    return (Redundant(line.strip(), because, on) for line in labels.strip().splitlines())
+
+
+LISTED: tuple[Redundant, ...] = (
+    # -- order
+    *_each(
+        "INSERT_MANY: without order by c.id",
+        "each row brings its id along; the order only has them lie in the table as they were given",
+    ),
+    *_each(
+        """
+        RENEW: without order by job.id
+        SUCCEED: without order by job.id
+        SUCCEED_AND_GO: without order by job.id
+        CHANGE: without order by job.id
+        CHANGE_LAPSED: without order by job.id
+        LET_GO: without order by job.id
+        LET_GO_LAPSED: without order by job.id
+        """,
+        "rows in other hands are skipped, so nobody waits while holding some; the order is a second fence",
+    ),
+    *_each(
+        """
+        CANCEL: without order by job.id
+        RETRY: without order by job.id
+        DELETE: without order by job.id
+        """,
+        "the order is that in which rows are locked, and SQLite has one writer at a time",
+        on=("sqlite",),
+    ),
+    *_each(
+        "HELD_BY: without order by job.id",
+        "an index of SQLite keeps rows of one value in the order of their ids",
+        on=("sqlite",),
+    ),
+    *_each(
+        "PRUNE_ONE: without order by job.id\nPRUNE_ONE: without limit %(limit)s",
+        "it is about one id; order and limit come with the text that it shares with PRUNE",
+    ),
+    *_each(
+        """
+        NEXT_DUE: without pair.priority desc
+        NEXT_DUE: without turn
+        NEXT_DUE: without pair.queue
+        NEXT_DUE: ascending pair.priority
+        NEXT_DUE: true for pair.queue > %(last_queue)s of case when pair.queue > %(last_queue)s then 0 else 1 end
+        NEXT_DUE: false for pair.queue > %(last_queue)s of case when pair.queue > %(last_queue)s then 0 else 1 end
+        NEXT_DUE: >= in pair.queue > %(last_queue)s
+        """,
+        "it asks for the least of all pairs; their order serves the claim, with which it shares the walk",
+    ),
+    *_each(
+        "NEXT_DUE: without ready.id",
+        "rows due at one moment are equal here; the key is there since the index has it",
+    ),
+    *_each(
+        "NEXT_DUE: true for ready.priority = open.priority",
+        "the least of a queue's pairs is that of the queue; the predicate makes a pair one probe of the index",
+    ),
+    *_each(
+        """
+        CLAIM: without picked.id
+        CLAIM: without counted.id
+        CLAIM: without order by placed.place
+        """,
+        "the step before has sorted rows so already, and neither database mixes them again; none promises it",
+    ),
+    *_each(
+        "PICKED: without ready.id",
+        "rows due at one moment come by their ids from an SQLite table, and from its index",
+        on=("sqlite",),
+    ),
+    # -- limits
+    *_each(
+        """
+        EVERY_QUEUE: without limit 1
+        EVERY_QUEUE: without limit 1 (2)
+        CLAIM: without limit 1
+        CLAIM: without limit 1 (2)
+        NEXT_DUE: without limit 1
+        NEXT_DUE: without limit 1 (2)
+        NEXT_DUE: without limit 1 (3)
+        """,
+        "a query in the place of a value gives its first row on SQLite; PostgreSQL refuses a second one",
+        on=("sqlite",),
+    ),
+    # -- what another predicate says already
+    *_each(
+        "QUEUES: without distinct",
+        "who asks makes a set of the answer; it keeps the names of a thousand jobs from being sent a thousand times",
+    ),
+    *_each(
+        "CLAIM: true for job.state = 'READY'",
+        "the rows were READY when they were picked, and are locked since (SQLite: by the only writer)",
+    ),
+    *_each(
+        "PICKED: without 0 of coalesce",
+        "`case when` takes an unknown expiry for none",
+        on=("sqlite",),
+    ),
+    *_each(
+        "PICKED: without false of coalesce",
+        "`case when` takes an unknown expiry for none",
+        on=("postgresql",),
+    ),
+    *_each(
+        "CHANGE_LAPSED: true for job.worker is not null",
+        "the constraint django_jobs_running: a RUNNING row has a worker; it is said for the index of held rows",
+    ),
+    *_each(
+        "LET_GO_LAPSED: true for job.worker is not null",
+        "every verb that ends a holding clears lease and deadline: a row that nobody holds has none to be over",
+    ),
+    *_each(
+        "CHANGE_LAPSED: without max_attempts = todo.max_attempts",
+        "what is taken back keeps the max_attempts that was read; the assignment comes with CHANGE, where it counts",
+    ),
+    *_each(
+        "PRUNABLE_AFTER: true for job.prune_at is not null\nPRUNE_ONE: true for job.prune_at is not null",
+        "no date is never past; it is said so that SQLite uses the partial index, which a test of PRUNE's plan holds",
+    ),
+    *_each(
+        "PRUNE: true for job.prune_at is not null\nEXPIRE: true for job.expires_at is not null",
+        "no date is never past, and PostgreSQL knows that the partial index serves; SQLite wants it said",
+        on=("postgresql",),
+    ),
+)
+"""All of them."""
+
+
+def listed(vendor: str) -> dict[str, str]:
+    """Give the labels that are listed for a database, each with its reason."""
+    return {one.label: one.because for one in LISTED if vendor in one.on}
