@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -224,21 +224,29 @@ def renew(connection: BaseDatabaseWrapper, leases: Sequence[Lease]) -> dict[Leas
     return store_for(connection.alias).renew(connection, leases, lease=settings().lease)
 
 
-def settle(connection: BaseDatabaseWrapper, runs: Sequence[Run]) -> list[Run]:
+def settle(connection: BaseDatabaseWrapper, runs: Sequence[Run], *, doubted: Collection[Lease] = ()) -> list[Run]:
     """Write what runs came to, and give those that couldn't be written now since somebody locks their rows.
 
     A run whose row was taken away meanwhile writes nothing and is told as lost. One that a constraint refuses is left.
-    The end of an atomic job that is committed is only told.
+    The end of an atomic job that is committed is only told. `doubted` are leases that others may have taken away and
+    used up meanwhile: a row that is gone wasn't theirs.
     """
     decided = {claim.lease: (claim, ending, _change(claim, ending)) for claim, ending in runs}
     store = store_for(connection.alias)
     committed = {lease for lease, (_, ending, _) in decided.items() if isinstance(ending, Committed)}
     changes = [change for lease, (_, _, change) in decided.items() if lease not in committed]
     written, refused = _each(connection, store.settle, changes)
-    for claim, ending, change in (decided[lease] for lease in committed | written):
-        _tell(claim, _unwritten(ending), change)
     missed = [entry for lease, entry in decided.items() if lease not in committed | written | refused]
-    return _read_back(connection, missed) if missed else []
+    read = _read_back(connection, missed, doubted) if missed else _ReadBack()
+    # Told last: the whole is repeated where a statement fails, and nothing is to be told twice.
+    for lease, (claim, ending, change) in decided.items():
+        if lease in read.lost:
+            signals.tell(signals.job_lost, claim.name, claim=claim, outcome=_unwritten(ending))
+        elif lease in read.committed and isinstance(ending, InDoubt):
+            _tell(claim, ending.success, _kept(claim, ending.success))
+        elif lease not in read.again | refused:
+            _tell(claim, _unwritten(ending), change)
+    return [decided[lease][:2] for lease in decided if lease in read.again]
 
 
 def _change(claim: Claim, ending: Ending) -> Change:
@@ -266,25 +274,44 @@ def _unwritten(ending: Ending) -> Outcome:
             return ending
 
 
-def _read_back(connection: BaseDatabaseWrapper, missed: list[tuple[Claim, Ending, Change]]) -> list[Run]:
+@dataclass(frozen=True, slots=True)
+class _ReadBack:
+    """What became of ends that met no row: to be tried again, lost, or committed after all; the rest was written."""
+
+    again: set[Lease] = field(default_factory=set)
+    lost: set[Lease] = field(default_factory=set)
+    committed: set[Lease] = field(default_factory=set)
+
+
+def _read_back(
+    connection: BaseDatabaseWrapper, missed: list[tuple[Claim, Ending, Change]], doubted: Collection[Lease]
+) -> _ReadBack:
     """Find out why ends met no row: locked, written before by an answer that was lost, cancelled, or taken away."""
     store = store_for(connection.alias)
     rows = store.peek(connection, [claim.id for claim, _, _ in missed])
-    again: list[Run] = []
+    read = _ReadBack()
     for claim, ending, change in missed:
-        row = rows.get(claim.id)
-        mine = row is not None and row.token == claim.token
-        if mine and row is not None and row.state is State.RUNNING:
-            again.append((claim, ending))
-        elif isinstance(ending, InDoubt) and _was_committed(claim, row):
-            _tell(claim, ending.success, _kept(claim, ending.success))
-        elif (row is None and change.gone) or (mine and row is not None and _stands(change, row)):
-            _tell(claim, _unwritten(ending), change)
+        row, lease = rows.get(claim.id), claim.lease
+        if row is None:
+            is_ours = (change.gone or (isinstance(ending, InDoubt) and claim.keep == 0)) and lease not in doubted
+            if not is_ours:
+                read.lost.add(lease)
+            elif isinstance(ending, InDoubt):
+                read.committed.add(lease)
+        elif row.token != claim.token:
+            read.lost.add(lease)
+        elif row.state is State.RUNNING:
+            read.again.add(lease)
+        elif isinstance(ending, InDoubt) and row.state is State.SUCCESSFUL:
+            read.committed.add(lease)
+        elif _stands(change, row):
+            continue
+        elif row.worker and not store.let_go(connection, [lease]):
+            # Cancelled, and locked by somebody just now; nobody else would let it go before its lease is over.
+            read.again.add(lease)
         else:
-            signals.tell(signals.job_lost, claim.name, claim=claim, outcome=_unwritten(ending))
-            if mine:
-                store.let_go(connection, [claim.lease])
-    return again
+            read.lost.add(lease)
+    return read
 
 
 def _stands(change: Change, row: HeldRow) -> bool:
@@ -357,6 +384,7 @@ def bury(
     worker: str,
     *,
     running: Collection[Lease],
+    ended: Collection[Lease] = (),
     timed_out: Collection[Lease] = (),
     failure: Failure,
     is_blamed: bool = True,
@@ -364,8 +392,8 @@ def bury(
     """Take back at once all that a dead process held, and say how many jobs that were.
 
     What was `running` is suspect of the death, unless `is_blamed` is False: then we ended the process for another's
-    sake. Everything else comes back uncounted: it waited to start, had ended without being written, or was claimed by a
-    statement whose answer the process didn't live to see.
+    sake. Everything else comes back uncounted: it waited to start, had `ended` without being written (which a job that
+    must not start twice doesn't survive), or was claimed by a statement whose answer the process didn't live to see.
     """
     store = store_for(connection.alias)
     rows = store.held_by(connection, worker)
@@ -374,8 +402,8 @@ def bury(
         transitions.timed_out(row, delay=_delay_without_user_code(row.attempts))
         if row.lease in timed_out
         else transitions.reclaim(row, failure=failure, started=row.lease in running, shared=is_shared)
-        if is_blamed
-        else transitions.hand_back(row, failure=failure, started=row.lease in running)
+        if is_blamed and row.lease not in ended
+        else transitions.hand_back(row, failure=failure, started=row.lease in running or row.lease in ended)
         for row in _running(rows)
     ]
     written, _ = _each(connection, store.settle, changes)

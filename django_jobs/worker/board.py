@@ -36,6 +36,8 @@ class Flag(IntFlag):
     """The row was cancelled: interrupt the body."""
     LOST = 2
     """The row was taken away: interrupt the body."""
+    DOUBTED = 4
+    """The row isn't held, and for a while nobody knew whether the lease was: others may have had it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +208,12 @@ class Board:
             flags=Flag(self._ints[place + _FLAGS]),
         )
         return entry if self._ints[place + _TOKEN] == token else None
+
+    @property
+    def doubted(self) -> set[Lease]:
+        """Which of the leases in hand others may have taken away."""
+        is_unconfirmed = clock.monotonic() >= self.confirmed_until
+        return {entry.lease for entry in self.entries() if is_unconfirmed or Flag.DOUBTED in entry.flags}
 
     @property
     def confirmed_until(self) -> float:

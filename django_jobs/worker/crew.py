@@ -40,6 +40,10 @@ SOONEST = 0.05
 CONFIRMED_LOOK = 1.0
 """Seconds between two looks whether it may claim again."""
 
+LATEST_START = 1.0
+"""Seconds after its claim was sent, or an eighth of a lease where that is longer, after which a job isn't started any
+more: the keeper hasn't renewed what it couldn't see, and the deadline in the row counts from the claim."""
+
 LOCKED_PAUSE, LONGEST_LOCKED_PAUSE = 0.1, 1.0
 """Seconds until an end whose row somebody locks is tried again, the first time and at the most."""
 
@@ -81,6 +85,7 @@ class Crew:
         # What ends the life of a claim, by its token.
         self._lives: dict[int, Callable[[], None]] = {}
         self._todo: deque[Claim] = deque()
+        self._start_before: dict[Lease, float] = {}
         self._ended: list[Run] = []
         # Ends whose rows somebody locks, and when they are tried again.
         self._locked: list[Run] = []
@@ -208,12 +213,13 @@ class Crew:
         if not ended:
             return []
         with self._link.connected() as connection:
-            locked = lifecycle.settle(connection, ended)
+            locked = lifecycle.settle(connection, ended, doubted=self._board.doubted)
         still = {claim.lease for claim, _ in locked}
         written = [claim.lease for claim, _ in ended if claim.lease not in still]
         self._board.drop(written)
         for lease in written:
             self._in_hand.pop(lease, None)
+            self._start_before.pop(lease, None)
         return locked
 
     def _disown_unanswered(self) -> None:
@@ -281,7 +287,10 @@ class Crew:
 
     def _ask(self, request: ClaimRequest) -> Claimed:
         token = lifecycle.new_token()
-        self._unanswered[token] = clock.monotonic() + request.lease.total_seconds()
+        lease = request.lease.total_seconds()
+        now = clock.monotonic()
+        self._unanswered[token] = now + lease
+        start_before = now + max(LATEST_START, lease / 8)
         try:
             with self._link.connected() as connection:
                 self._lives[token] = lifecycle.begin_life(connection, token)
@@ -292,6 +301,7 @@ class Crew:
         del self._unanswered[token]
         self._board.note_claim()
         self._in_hand.update((claim.lease, claim) for claim in claimed.claims)
+        self._start_before.update((claim.lease, start_before) for claim in claimed.claims)
         self._board.take(claim.lease for claim in claimed.claims)
         return claimed
 
@@ -326,8 +336,11 @@ class Crew:
         with self._changed:
             while True:
                 if self._todo:
-                    self._running += 1
                     claim = self._todo.popleft()
+                    if clock.monotonic() > self._start_before[claim.lease]:
+                        self._ended.append((claim, Released(started=False)))
+                        continue
+                    self._running += 1
                     # Somebody else has to watch the clock now.
                     self._changed.notify()
                     return claim

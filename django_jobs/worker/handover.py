@@ -161,6 +161,7 @@ def _as_json(estate: Estate) -> dict[str, Any]:
                 "moment": moment,
                 "worker": case.worker,
                 "running": _leases_as_json(case.running),
+                "ended": _leases_as_json(case.ended),
                 "timed_out": _leases_as_json(case.timed_out),
                 "reason": case.reason,
                 "is_blamed": case.is_blamed,
@@ -190,7 +191,8 @@ def _child(said: dict[str, Any]) -> Child:
 
 
 def _case(said: dict[str, Any]) -> Case:
-    return Case(**said | {"running": _leases(said["running"]), "timed_out": _leases(said["timed_out"])})
+    leases = {name: _leases(said[name]) for name in ("running", "ended", "timed_out")}
+    return Case(**said | leases)
 
 
 def _leases_as_json(leases: set[Lease] | frozenset[Lease]) -> list[tuple[int, int]]:

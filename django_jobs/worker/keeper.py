@@ -76,7 +76,11 @@ class Keeper:
             locked = lifecycle.still_held(connection, missing) if missing else set()
         self._locked = locked
         self._flag(boards, (lease for lease, state in states.items() if state is State.CANCELLED), Flag.CANCELLED)
-        self._flag(boards, (lease for lease in missing if lease not in locked), Flag.LOST)
+        for board in boards:
+            # A lease that was confirmed all the time is over by a write of its own worker, whose answer was lost.
+            is_sure = clock.monotonic() < board.confirmed_until
+            flag = Flag.LOST if is_sure else Flag.LOST | Flag.DOUBTED
+            self._flag([board], (lease for lease in missing if lease not in locked), flag)
 
     def _look_for_cancelled(self, boards: list[Board]) -> None:
         running = [entry.lease for board in boards for entry in board.entries() if entry.is_running]

@@ -52,6 +52,7 @@ class Case:
 
     worker: str
     running: frozenset[Lease]
+    ended: frozenset[Lease]
     timed_out: frozenset[Lease]
     reason: str
     is_blamed: bool
@@ -60,10 +61,12 @@ class Case:
     def of(cls, death: Death) -> Case:
         """Read the board of the dead."""
         child = death.child
-        running = {entry.lease for entry in child.board.entries() if entry.is_running}
+        entries = child.board.entries()
+        running = {entry.lease for entry in entries if entry.is_running}
         return cls(
             worker=child.identity,
             running=frozenset(running - child.timed_out),
+            ended=frozenset(entry.lease for entry in entries if entry.ended),
             timed_out=frozenset(child.timed_out),
             reason=f"the worker process {child.identity} died while this ran: {death.cause}",
             is_blamed=not child.is_killed,
@@ -122,6 +125,7 @@ class Undertaker:
                 connection,
                 case.worker,
                 running=case.running,
+                ended=case.ended,
                 timed_out=case.timed_out,
                 failure=Failure(kind="crash", reason=case.reason),
                 is_blamed=case.is_blamed,

@@ -38,11 +38,14 @@ pytestmark = pytest.mark.django_db
 DIED = "the worker process dead:7:ab died while this ran: signal SIGKILL"
 
 
-def bury(*, running: Sequence[Claim] = (), timed_out: Sequence[Claim] = (), **more: Any) -> int:
+def bury(
+    *, running: Sequence[Claim] = (), ended: Sequence[Claim] = (), timed_out: Sequence[Claim] = (), **more: Any
+) -> int:
     return lifecycle.bury(
         connection(),
         "worker-1",
         running=[claim.lease for claim in running],
+        ended=[claim.lease for claim in ended],
         timed_out=[claim.lease for claim in timed_out],
         failure=failure(kind="crash", reason=DIED, exception=""),
         **more,
@@ -145,6 +148,22 @@ class TestBury:
     def test_one_that_must_not_start_twice_fails_also_where_nobody_is_blamed(self, frozen: FrozenClock) -> None:
         claim = run_job(restart=False)
         bury(running=[claim], is_blamed=False)
+        assert counts(claim.id) == ("FAILED", 1, 0)
+        assert kinds(claim.id) == ["interrupted"]
+
+    @pytest.mark.parametrize("is_blamed", [True, False])
+    def test_what_had_ended_unwritten_comes_back_uncounted(self, frozen: FrozenClock, is_blamed: bool) -> None:
+        claim = run_job()
+        assert bury(ended=[claim], is_blamed=is_blamed) == 1
+        assert counts(claim.id) == ("READY", 0, 0)
+        assert kinds(claim.id) == []
+
+    @pytest.mark.parametrize("is_blamed", [True, False])
+    def test_one_that_must_not_start_twice_fails_also_where_it_had_ended_unwritten(
+        self, frozen: FrozenClock, is_blamed: bool
+    ) -> None:
+        claim = run_job(restart=False)
+        assert bury(ended=[claim], is_blamed=is_blamed) == 1
         assert counts(claim.id) == ("FAILED", 1, 0)
         assert kinds(claim.id) == ["interrupted"]
 

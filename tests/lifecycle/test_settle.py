@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
+from django.db import OperationalError
 
 from django_jobs import lifecycle
 from django_jobs.clock import FrozenClock
@@ -266,3 +268,54 @@ def test_a_reclaimed_row_that_a_constraint_refuses_holds_no_other_up(heard: list
     assert lifecycle.reclaim(connection()) == 2
     assert [place_of(offender.id), place_of(other.id)] == [Place.RUNNING, Place.READY]
     assert words(heard) == ["odd", "jobs_reclaimed"]
+
+
+class Breaks:
+    """A connection's wrapper that lets some statements through, and breaks off before the next."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def __call__(self, execute: Any, *call: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise OperationalError("the connection is closed")
+        return execute(*call)
+
+
+def test_what_was_written_is_told_once_though_reading_back_the_others_failed(heard: list[Heard]) -> None:
+    good, cancelled = run_job(), run_job()
+    lifecycle.cancel([cancelled.id])
+    heard.clear()
+    runs: list[tuple[Claim, Outcome]] = [(good, Succeeded()), (cancelled, Succeeded())]
+    for statements in (1, 2):
+        with connection().execute_wrapper(Breaks(statements)), pytest.raises(OperationalError):
+            lifecycle.settle(connection(), runs)
+        assert heard == []
+    assert lifecycle.settle(connection(), runs) == []
+    assert [(one.signal, one.said["claim"]) for one in heard] == [("job_finished", good), ("job_lost", cancelled)]
+
+
+def test_a_row_that_is_gone_under_a_doubted_lease_was_somebody_elses(heard: list[Heard], frozen: FrozenClock) -> None:
+    zombie = run_job(keep=0.0)
+    frozen.advance(seconds(61))
+    lifecycle.reclaim(connection())
+    settle(claim_one(worker="worker-2", queues=("aside",)), Succeeded())
+    assert place_of(zombie.id) is Place.ABSENT
+    heard.clear()
+    assert lifecycle.settle(connection(), [(zombie, Succeeded())], doubted={zombie.lease}) == []
+    assert words(heard) == ["job_lost"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_cancelled_row_that_somebody_locks_is_let_go_later(heard: list[Heard]) -> None:
+    if not connection().features.has_select_for_update_skip_locked:
+        pytest.skip("this database locks whole files, not rows")
+    claim = run_job()
+    lifecycle.cancel([claim.id])
+    heard.clear()
+    with locked(claim.id):
+        assert settle(claim, Succeeded()) == [(claim, Succeeded())]
+    assert (place_of(claim.id), heard) == (Place.STOPPING, [])
+    assert settle(claim, Succeeded()) == []
+    assert (place_of(claim.id), words(heard)) == (Place.CANCELLED, ["job_lost"])

@@ -10,7 +10,7 @@ import pytest
 from django.db import OperationalError, connections
 from django.test import override_settings
 
-from django_jobs import clock, lifecycle
+from django_jobs import clock, lifecycle, signals
 from django_jobs.models import Job, Queue
 from django_jobs.outcomes import Succeeded
 from django_jobs.records import Claim
@@ -53,6 +53,22 @@ def test_a_turn_claims_no_more_than_the_free_slots(make_crew: MakeCrew) -> None:
     assert states() == {"READY": 7, "RUNNING": 3}
 
 
+def test_a_job_that_could_not_be_started_for_long_is_given_back_uncounted_and_claimed_anew(
+    make_crew: MakeCrew, frozen: clock.FrozenClock
+) -> None:
+    """Nobody renewed it while its answer was on the way, and the deadline in its row counts from the claim."""
+    jobs.note.later(1)
+    crew = make_crew(poll=60.0)
+    crew.turn()
+    [late] = claimed(crew)
+    frozen.advance(timedelta(seconds=8))
+    claim = crew._next()
+    assert claim is not None
+    assert claim.token != late.token
+    assert (claim.attempt, claim.started_at) == (1, frozen.instant)
+    assert jobs.noted == []
+
+
 def test_a_job_in_hand_takes_its_slot_from_the_next_claim(make_crew: MakeCrew) -> None:
     jobs.note.later_many((n,) for n in range(10))
     crew = make_crew(concurrency=3)
@@ -86,6 +102,24 @@ def test_the_board_knows_what_is_in_hand_until_its_end_is_written(make_crew: Mak
     assert entry.ended
     crew.turn()
     assert board.entries() == []
+
+
+def test_an_end_whose_row_others_may_have_used_up_is_not_told_as_ours(
+    make_crew: MakeCrew, frozen: clock.FrozenClock
+) -> None:
+    jobs.note.using(keep=0).later(1)
+    crew = make_crew(poll=60.0)
+    work(crew)
+    frozen.advance(timedelta(seconds=61))
+    Job.objects.all()._raw_delete("default")
+    told: list[str] = []
+    finished, lost = (lambda **_: told.append("finished")), (lambda **_: told.append("lost"))
+    signals.job_finished.connect(finished)
+    signals.job_lost.connect(lost)
+    crew.turn()
+    signals.job_finished.disconnect(finished)
+    signals.job_lost.disconnect(lost)
+    assert told == ["lost"]
 
 
 def test_a_claim_that_came_back_short_is_followed_by_another_at_once(make_crew: MakeCrew) -> None:
@@ -182,7 +216,7 @@ def test_an_end_that_cannot_be_written_is_kept_until_it_can(
     work(crew)
     settle = lifecycle.settle
 
-    def away(*_: Any) -> None:
+    def away(*_: Any, **__: Any) -> None:
         raise OperationalError("the server went away")
 
     monkeypatch.setattr(lifecycle, "settle", away)

@@ -15,6 +15,7 @@ from django_jobs.worker.handover import Estate
 from django_jobs.worker.undertaker import Case
 
 ONE, TWO = Lease(id=1, token=2**62 + 1), Lease(id=2, token=7)
+THREE = Lease(id=3, token=9)
 
 
 def left(content: object, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +35,12 @@ def estate() -> tuple[Estate, int]:
         timed_out={TWO}, is_killed=True, leave_at=99.5, held_back=1, is_followed=True,
     )  # fmt: skip
     case = Case(
-        worker="web1:4:cd", running=frozenset({ONE}), timed_out=frozenset({TWO}), reason="it died", is_blamed=True
+        worker="web1:4:cd",
+        running=frozenset({ONE}),
+        ended=frozenset({THREE}),
+        timed_out=frozenset({TWO}),
+        reason="it died",
+        is_blamed=True,
     )
     counts = Counts(succeeded=5, failed=1, released=2)
     return Estate(children=[child], cases=[(17.5, case)], began=1.5, counts=counts, taken=8), reader

@@ -137,6 +137,41 @@ class TestKeeper:
         assert link._connection is None
 
 
+@pytest.mark.django_db(transaction=True)
+class TestDoubt:
+    """A lease that isn't held any more: our own write whose answer was lost, or somebody else's doing?"""
+
+    def flags_after(self, board: Board) -> Flag:
+        keeper = keeper_of(board)
+        keeper.tick()
+        keeper.close()
+        [entry] = board.entries()
+        return entry.flags
+
+    def test_what_was_confirmed_all_the_time_nobody_else_can_have_had(self, frozen: clock.FrozenClock) -> None:
+        lease = Lease(id=10**9, token=1)
+        board = board_of(lease)
+        frozen.advance(seconds(59))
+        assert self.flags_after(board) == Flag.LOST
+        assert board.doubted == set()
+
+    def test_what_was_unconfirmed_for_a_while_is_doubted(self, frozen: clock.FrozenClock) -> None:
+        lease = Lease(id=10**9, token=1)
+        board = board_of(lease)
+        frozen.advance(seconds(60))
+        assert board.doubted == {lease}
+        assert self.flags_after(board) == Flag.LOST | Flag.DOUBTED
+        assert board.confirmed_until == 120.0
+        assert board.doubted == {lease}
+
+    def test_what_is_still_held_after_all_is_not(self, frozen: clock.FrozenClock) -> None:
+        queue_job()
+        board = board_of(claim_one().lease)
+        frozen.advance(seconds(61))
+        assert self.flags_after(board) == Flag.NONE
+        assert board.doubted == set()
+
+
 class TestBoard:
     def test_one_that_was_closed_can_still_be_read_by_who_looks_at_it_just_now(self) -> None:
         board = Board.create(2, lease=60.0)
