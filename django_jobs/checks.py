@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
+from django.db import connections, transaction
 
 from django_jobs import conf, performers
 from django_jobs.worker.flags import FLAGS, unknown_keys
@@ -18,7 +18,9 @@ def register() -> None:
     checks.register(check_settings, "django_jobs")
     checks.register(check_performers, "django_jobs")
     checks.register(check_queues, "django_jobs")
+    checks.register(check_isolation, "django_jobs")
     checks.register(check_database, checks.Tags.database)
+    checks.register(check_isolation_in_database, checks.Tags.database)
 
 
 def check_settings(**_: Any) -> list[checks.CheckMessage]:
@@ -157,3 +159,54 @@ def _sqlite_troubles(alias: str) -> Iterator[str]:
         )
     if not patience:
         yield "has a timeout of 0, so that the second of two writers fails at once"
+
+
+READ_COMMITTED = 2
+"""The number that psycopg, and so the option `isolation_level`, has for it; a higher one is a stricter level."""
+
+
+def check_isolation(**_: Any) -> list[checks.CheckMessage]:
+    """Check that atomic jobs find the isolation they run under as the configured default, too."""
+    alias = _alias_for_atomic_jobs()
+    if alias is None or (level := _configured_isolation(alias)) <= READ_COMMITTED:
+        return []
+    name = {3: "REPEATABLE READ", 4: "SERIALIZABLE"}.get(level, f"isolation level {level}")
+    return [_isolation_error(alias, name)]
+
+
+def check_isolation_in_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[checks.CheckMessage]:
+    """Check the same of a default that the server, the database or the role has."""
+    alias = _alias_for_atomic_jobs()
+    if alias is None or alias not in (databases or ()) or _configured_isolation(alias) > READ_COMMITTED:
+        return []
+    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        cursor.execute("show transaction_isolation")
+        [name] = cursor.fetchone()
+    return [] if name in {"read committed", "read uncommitted"} else [_isolation_error(alias, name.upper())]
+
+
+def _alias_for_atomic_jobs() -> str | None:
+    try:
+        alias = conf.settings().database
+    except ImproperlyConfigured:
+        return None
+    is_postgresql = alias in connections and connections[alias].vendor == "postgresql"
+    return alias if is_postgresql and _atomic_names() else None
+
+
+def _configured_isolation(alias: str) -> int:
+    return int(connections[alias].settings_dict["OPTIONS"].get("isolation_level") or READ_COMMITTED)
+
+
+def _atomic_names() -> list[str]:
+    return [name for name in performers.registered() if performers.get_performer(name).is_atomic]
+
+
+def _isolation_error(alias: str, level: str) -> checks.CheckMessage:
+    names = _atomic_names()
+    few = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+    return checks.Error(
+        f"There are atomic jobs ({few}), but transactions on the database {alias!r} are {level} by default.",
+        hint="Workers run them under READ COMMITTED: make it the default, and lock rows where a job needs more.",
+        id="django_jobs.E008",
+    )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from django.db import connections
 from django.db.backends.postgresql import psycopg_any
 from django.test import override_settings
 
+from django_jobs import performers
 from django_jobs.checks import check_database
+from django_jobs.performers.registry import register
 from tests.declaring import declared
 
 
@@ -259,3 +261,67 @@ def test_w002_the_default_queue_is_not_allowed() -> None:
         assert ("django_jobs.W002", message, "Add it there, or choose one of mail.") in texts()
     with declared(send), override_settings(DJANGO_JOBS={"QUEUES": ["mail"], "DEFAULT_QUEUE": "mail"}):
         assert not any("tests.nowhere.send" in str(message.msg) for message in found())
+
+
+# -- isolation
+
+
+def isolation_errors(*, databases: list[str] | None = None) -> list[tuple[str, str | None]]:
+    return [(text, hint) for code, text, hint in texts(databases=databases) if code == "django_jobs.E008"]
+
+
+def expected(level: str) -> list[tuple[str, str]]:
+    start = "There are atomic jobs (tests.nowhere.send), but transactions on the database 'default' are"
+    hint = "Workers run them under READ COMMITTED: make it the default, and lock rows where a job needs more."
+    return [(f"{start} {level} by default.", hint)]
+
+
+needs_postgresql = pytest.mark.skipif(
+    connections["default"].vendor != "postgresql", reason="SQLite has no isolation levels to choose from"
+)
+
+
+@needs_postgresql
+@pytest.mark.parametrize(("level", "name"), [(3, "REPEATABLE READ"), (4, "SERIALIZABLE")])
+def test_e008_atomic_jobs_with_a_stricter_isolation_configured(
+    monkeypatch: pytest.MonkeyPatch, level: int, name: str
+) -> None:
+    from psycopg import IsolationLevel
+
+    monkeypatch.setitem(connections["default"].settings_dict["OPTIONS"], "isolation_level", IsolationLevel(level))
+    with only_atomic_send():
+        assert isolation_errors() == expected(name)
+
+
+@needs_postgresql
+@pytest.mark.django_db(transaction=True)
+def test_e008_atomic_jobs_with_a_stricter_isolation_in_the_database() -> None:
+    with connections["default"].cursor() as cursor:
+        cursor.execute("set default_transaction_isolation = 'repeatable read'")
+    try:
+        with only_atomic_send():
+            assert isolation_errors() == []
+            assert isolation_errors(databases=["default"]) == expected("REPEATABLE READ")
+    finally:
+        connections["default"].close()
+
+
+@needs_postgresql
+@pytest.mark.django_db
+@pytest.mark.parametrize("level", [None, 1, 2])
+def test_atomic_jobs_under_read_committed_are_fine(monkeypatch: pytest.MonkeyPatch, level: int | None) -> None:
+    monkeypatch.setitem(connections["default"].settings_dict["OPTIONS"], "isolation_level", level)
+    with only_atomic_send():
+        assert isolation_errors(databases=["default"]) == []
+
+
+@contextmanager
+def only_atomic_send() -> Iterator[None]:
+    """Declare one atomic job, and forget those of the yard meanwhile."""
+    others = [performer for name in performers.registered() if (performer := performers.get_performer(name)).is_atomic]
+    for performer in others:
+        performers.forget(performer)
+    with declared(send, atomic=True):
+        yield
+    for performer in others:
+        register(performer)
