@@ -8,13 +8,20 @@ import pytest
 
 from django_jobs import Attempt, context, current_attempt
 from django_jobs.clock import FrozenClock
+from django_jobs.exceptions import Interruption, JobCancelled, JobLost, JobTimeout
 from django_jobs.records import Claim
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TICK = datetime(2026, 3, 1, 3, tzinfo=UTC)
 
 
-def attempt(*, meta: dict[str, Any] | None = None, errors: Any = None, **changes: Any) -> Attempt:
+def attempt(
+    *,
+    meta: dict[str, Any] | None = None,
+    errors: Any = None,
+    interruption: type[Interruption] | None = None,
+    **changes: Any,
+) -> Attempt:
     values: dict[str, Any] = {
         "id": 7,
         "token": 99,
@@ -39,7 +46,8 @@ def attempt(*, meta: dict[str, Any] | None = None, errors: Any = None, **changes
         "schedule": "nightly",
         "tick": TICK,
     }
-    return Attempt(Claim(**{**values, **changes}), meta=meta or {}, load_errors=errors or list)
+    claim = Claim(**{**values, **changes})
+    return Attempt(claim, meta=meta or {}, load_errors=errors or list, interruption=lambda: interruption)
 
 
 def test_an_attempt_tells_what_the_claim_holds() -> None:
@@ -108,3 +116,35 @@ def test_the_current_attempt_is_that_of_the_context() -> None:
     assert Context().run(in_a_job, first) is first
     assert Context().run(in_a_job, second) is second
     assert current_attempt() is None
+
+
+@pytest.mark.parametrize(
+    ("interruption", "cancelled"), [(None, False), (JobCancelled, True), (JobLost, False), (JobTimeout, False)]
+)
+def test_it_is_cancelled_only_if_somebody_cancelled_it(
+    interruption: type[Interruption] | None, cancelled: bool
+) -> None:
+    assert attempt(interruption=interruption).cancelled is cancelled
+
+
+@pytest.mark.parametrize("kind", [JobCancelled, JobLost, JobTimeout])
+def test_a_checkpoint_raises_what_the_job_was_interrupted_with(kind: type[Interruption]) -> None:
+    with pytest.raises(kind):
+        attempt(interruption=kind).checkpoint()
+
+
+def test_a_checkpoint_raises_when_the_time_is_over(frozen: FrozenClock) -> None:
+    running, unlimited = attempt(timeout=30.0), attempt(timeout=None)
+    frozen.advance(timedelta(seconds=29))
+    running.checkpoint()
+    frozen.advance(timedelta(seconds=1))
+    with pytest.raises(JobTimeout):
+        running.checkpoint()
+    unlimited.checkpoint()
+
+
+def test_a_cancelled_job_that_is_out_of_time_as_well_is_cancelled(frozen: FrozenClock) -> None:
+    running = attempt(timeout=30.0, interruption=JobCancelled)
+    frozen.advance(timedelta(seconds=60))
+    with pytest.raises(JobCancelled):
+        running.checkpoint()

@@ -13,7 +13,7 @@ from django.db.models import TextChoices
 from django.test import override_settings
 
 from django_jobs import Attempt, backoff, job
-from django_jobs.performers import UNSET, AnyPerformer, clashes, forget, get_performer
+from django_jobs.performers import UNSET, AnyPerformer, clashes, forget, get_performer, registered
 from tests.declaring import at_the_top, declared
 
 Declare = Callable[..., AnyPerformer]
@@ -152,6 +152,7 @@ def test_wrong_aliases_are_refused(aliases: Any, problem: type[Exception], messa
         ("keep_failed", "1y", ValueError, "keep_failed: '1y' is not a duration; give seconds, a timedelta or text"),
         ("expires", timedelta(-1), ValueError, "expires: datetime.timedelta(days=-1) is negative; give seconds,"),
         ("restart", 1, TypeError, "restart=1: give True or False"),
+        ("atomic", "yes", TypeError, "atomic='yes': give True or False"),
         ("takes_attempt", "yes", TypeError, "takes_attempt='yes': give True or False"),
     ],
 )
@@ -403,3 +404,29 @@ def test_takes_attempt_needs_a_first_positional_parameter(function: Callable[...
     message = f"tests.nowhere.charge{signature}: takes_attempt=True needs a first positional parameter for the Attempt"
     with pytest.raises(TypeError, match=exactly(message)), declared(function, takes_attempt=True):
         pass
+
+
+# -- atomic
+
+
+def test_a_performer_is_atomic_only_if_it_says_so(declare: Declare) -> None:
+    assert declare(plain).is_atomic is False
+    assert declare(plain, atomic=False).is_atomic is False
+    assert declare(plain, atomic=True).is_atomic is True
+
+
+def test_single_jobs_cannot_be_made_atomic(declare: Declare) -> None:
+    message = "using() has no option 'atomic'; it takes queue, priority, max_attempts, timeout, keep, expires, meta"
+    with pytest.raises(TypeError, match=exactly(message)):
+        declare(plain).using(atomic=True)  # type: ignore[call-arg]
+
+
+def test_an_async_function_cannot_be_atomic() -> None:
+    async def send() -> None: ...
+
+    message = (
+        f"@job(atomic=True) on {send.__name__}, an async function: Django's transactions can't span an await; use def"
+    )
+    with pytest.raises(TypeError, match=exactly(message)), declared(send, atomic=True):
+        pass
+    assert "tests.nowhere.send" not in registered()

@@ -48,6 +48,8 @@ def charge(attempt: Attempt, invoice_id: int, *, currency: str = "EUR") -> bool:
     assert_type(attempt.number, int)
     assert_type(attempt.is_last, bool)
     assert_type(attempt.remaining(), float | None)
+    assert_type(attempt.cancelled, bool)
+    attempt.checkpoint()
     if attempt.is_last:
         raise GiveUp("no more")
     raise Retry("later", after="5m")
@@ -85,6 +87,7 @@ def wait(attempt: int, exception: BaseException | None) -> timedelta:
     expires="1h",
     aliases=("old.name",),
     restart=False,
+    atomic=True,
 )
 def with_everything(*numbers: int, **names: str) -> dict[str, int]:
     return dict.fromkeys(names, sum(numbers))
