@@ -11,13 +11,13 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from django.db import IntegrityError, OperationalError, connections, transaction
+from django.db import DatabaseError, IntegrityError, InterfaceError, OperationalError, connections, transaction
 
 from django_jobs import backoff, clock, signals, transitions
 from django_jobs.conf import settings
@@ -246,7 +246,16 @@ def settle(connection: BaseDatabaseWrapper, runs: Sequence[Run], *, doubted: Col
             _tell(claim, ending.success, _kept(claim, ending.success))
         elif lease not in read.again | refused:
             _tell(claim, _unwritten(ending), change)
+    _wake_for_released(connection, [decided[lease][:2] for lease in written])
     return [decided[lease][:2] for lease in decided if lease in read.again]
+
+
+def _wake_for_released(connection: BaseDatabaseWrapper, written: Iterable[Run]) -> None:
+    """Have others hear of what was given back, since whoever does that stops working. A hint, as every wake."""
+    queues = {claim.queue for claim, ending in written if isinstance(ending, Released)}
+    if queues and not connection.in_atomic_block:
+        with suppress(DatabaseError, InterfaceError):
+            _wake(connection, queues)
 
 
 def _change(claim: Claim, ending: Ending) -> Change:

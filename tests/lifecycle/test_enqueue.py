@@ -11,7 +11,7 @@ from django.db import transaction
 from django_jobs import lifecycle, signals
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job
-from django_jobs.outcomes import Failed
+from django_jobs.outcomes import Failed, Retried, Succeeded
 from django_jobs.transitions import Place
 from tests.factories import (
     another_connection,
@@ -248,3 +248,17 @@ def test_a_retry_by_hand_wakes_after_its_commit(ear: Any, queue: str) -> None:
         lifecycle.retry([claim.id])
         assert ear() == []
     assert ear() == [queue]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_o23_a_release_wakes_the_queue_for_other_workers(ear: Any, queue: str) -> None:
+    claim = run_job(queue=queue)
+    assert lifecycle.release(connection(), [claim]) == []
+    assert ear() == [queue]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_other_ends_wake_nobody(ear: Any, queue: str) -> None:
+    settle(run_job(queue=queue), Succeeded())
+    settle(run_job(queue=queue), Retried(failure=failure(), delay=timedelta(0)))
+    assert ear() == []
