@@ -579,14 +579,14 @@ def read(
     alias: str = "default",
 ) -> History:
     """Read what was recorded; `logs` of supervisors say which workers died."""
-    read_marks = _marks(marks)
+    noted = read_marks(marks)
     with connections[alias].cursor() as cursor:
         cursor.execute(f'select seq, at, "transaction", id, name, args, old, new from {TABLE} order by seq')
         changes = [_change(row) for row in cursor.fetchall()]
-    dead = {mark.pid for mark in read_marks if mark.word in {"dies", "killed"}}
+    dead = {mark.pid for mark in noted if mark.word in {"dies", "killed"}}
     return History(
         changes=changes,
-        marks=read_marks,
+        marks=noted,
         rows=_rows(alias),
         dead=frozenset(dead | _deaths(logs)),
         offset=time.time() - time.monotonic(),
@@ -645,7 +645,8 @@ def _seconds(instant: Any) -> float | None:
     return round(instant.timestamp() if isinstance(instant, datetime) else float(instant), 6)
 
 
-def _marks(path: Path) -> list[Mark]:
+def read_marks(path: Path) -> list[Mark]:
+    """Read the file of marks."""
     marks = []
     for line in path.read_text().splitlines() if path.exists() else []:
         # Whoever was killed within a write has left half a line.
