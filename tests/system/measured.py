@@ -132,7 +132,7 @@ def terminated() -> Iterator[Line]:
         with a_run() as run:
             for _ in range(6):
                 supervisor = run.start("--processes", "4", "-c", "8", "--grace", grace)
-                first = run.queue(jobs.medium, length)
+                first = run.queue(jobs.medium, length, priority=1)
                 for _ in range(200):
                     run.queue(jobs.medium, length)
                 begins(run, first, 1)
