@@ -15,7 +15,7 @@ from django_jobs.worker.watchdog import Watchdog
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-SHORTEST_BOUND = 0.5
+SHORTEST_BOUND = 1.0
 """Seconds that a statement has for its answer at the least, however short the lease."""
 
 READ_ONLY = "25006"

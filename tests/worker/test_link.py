@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from django.db import Error, InterfaceError, OperationalError, ProgrammingError, connections
 
+from django_jobs import lifecycle
 from django_jobs.worker.link import Link, is_away
+from tests.factories import queue_jobs, request
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -118,6 +120,17 @@ class TestOnPostgreSQL:
             assert ask(link, "select 41 + 1") == 42
         assert ask(link, "select count(*) from pg_prepared_statements") == 0
 
+    def test_prepared_claims_keep_the_order(self, link: Link) -> None:
+        """Also where the server plans a statement once for all values."""
+        ids = {priority: queue_jobs(20, priority=priority) for priority in (-5, 7, 0)}
+        ask(link, "set plan_cache_mode = force_generic_plan")
+        claimed: list[int] = []
+        for _ in range(20):
+            with link.connected() as connection:
+                claimed += [claim.id for claim in lifecycle.claim(connection, request(limit=3)).claims]
+        assert claimed == ids[7] + ids[0] + ids[-5]
+        assert ask(link, "select count(*) from pg_prepared_statements where generic_plans > 0") >= 1
+
     def test_a_server_that_only_reads_is_a_lost_connection(self, link: Link) -> None:
         ask(link, "set default_transaction_read_only = on")
         before = ask(link, "select pg_backend_pid()")
@@ -127,7 +140,7 @@ class TestOnPostgreSQL:
         assert ask(link, "select pg_backend_pid()") != before
 
     def test_a_statement_without_answer_is_ended(self) -> None:
-        # At the shortest lease the bound is half a second.
+        # Whatever the lease, the bound is a second at the least.
         link = Link("default", patience=0.0)
         with pytest.raises(OperationalError) as caught:
             ask(link, "select pg_sleep(30)")
@@ -137,8 +150,8 @@ class TestOnPostgreSQL:
     def test_each_statement_has_the_bound_for_itself(self) -> None:
         link = Link("default", patience=0.0)
         with link.connected() as connection, connection.cursor() as cursor:
-            for _ in range(8):
-                cursor.execute("select pg_sleep(0.1)")
+            for _ in range(5):
+                cursor.execute("select pg_sleep(0.3)")
         link.close()
 
 
