@@ -1,11 +1,16 @@
-"""A worker process as its supervisor sees it, without a process."""
+"""A worker process as its supervisor sees it."""
 
 from __future__ import annotations
 
 import os
+import signal
+import sys
+
+import pytest
 
 from django_jobs.worker.board import Board
 from django_jobs.worker.child import Child
+from django_jobs.worker.plan import Plan
 
 
 def child_with_pipe() -> tuple[Child, int]:
@@ -39,3 +44,17 @@ def test_a_worker_that_is_gone_does_not_hear() -> None:
     os.close(reader)
     child.say("wake")
     child.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no worker processes on Windows")
+def test_a_worker_that_does_not_read_its_words_blocks_nobody() -> None:
+    child = Child.spawn(Plan(alias="default"), place=0, lease=60.0, log_level=None)
+    try:
+        os.kill(child.pid, signal.SIGSTOP)
+        # More than any pipe holds.
+        for _ in range(30_000):
+            child.say("wake")
+    finally:
+        child.kill()
+        os.waitpid(child.pid, 0)
+        child.close()
