@@ -105,6 +105,12 @@ def write(job_id: int, **columns: Any) -> None:
     assert Job.objects.filter(pk=job_id).update(**columns) == 1
 
 
+def turn_round(ids: list[int]) -> None:
+    """Have rows lie in their table the other way round, where the database writes each change to a new place."""
+    for job_id in reversed(ids):
+        write(job_id, priority=1)
+
+
 @contextmanager
 def another_connection() -> Iterator[BaseDatabaseWrapper]:
     """Open a second connection to the database of the test."""

@@ -33,8 +33,8 @@ def run(url: str, *options: str, tests: tuple[str, ...] = TESTS, says: bool = Fa
         report = Path(folder) / "report.json"
         command = [
             sys.executable, "-m", "pytest", "-q", "-p", "tests.mutation.plugin", "-p", "no:randomly",
-            "-p", "no:cacheprovider", "--create-db", f"--mutants-report={report}", *options,
-            *(f"--ignore={path}" for path in LEFT_OUT), *tests,
+            "-p", "no:cacheprovider", "--tb=native", "--assert=plain", "--create-db",
+            f"--mutants-report={report}", *options, *(f"--ignore={path}" for path in LEFT_OUT), *tests,
         ]  # fmt: skip
         if says:
             command.append("--capture=no")

@@ -24,6 +24,7 @@ from tests.factories import (
     run_job,
     seconds,
     take,
+    turn_round,
     write,
 )
 
@@ -109,12 +110,10 @@ def held_by(worker: str) -> int:
 def test_no_more_are_found_than_asked_for_and_the_oldest_ids_first(
     store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock
 ) -> None:
-    ids = [held_by(f"worker-{3 - n}") for n in range(3)]
-    for job_id in reversed(ids):
-        # In the table, too, the rows now lie the other way round.
-        write(job_id, priority=1)
+    ids = [held_by(f"worker-{8 - n}") for n in range(8)]
+    turn_round(ids)
     frozen.advance(timedelta(days=1))
-    assert lapsed_ids(store, connection, limit=2) == ids[:2]
+    assert lapsed_ids(store, connection, limit=4) == ids[:4]
 
 
 # -- reclaim
@@ -340,12 +339,10 @@ def test_a_row_that_waits_for_another_attempt_expires(
 
 
 def test_no_more_expire_than_asked_for(store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock) -> None:
-    ids = [queue_job(expires=seconds(3 - n)) for n in range(3)]
-    for job_id in reversed(ids):
-        # In the table, too, the rows now lie the other way round.
-        write(job_id, priority=1)
-    frozen.advance(seconds(3))
-    assert store.expire(connection, limit=2) == set(ids[:2])
+    ids = [queue_job(expires=seconds(8 - n)) for n in range(8)]
+    turn_round(ids)
+    frozen.advance(seconds(8))
+    assert store.expire(connection, limit=4) == set(ids[:4])
 
 
 # -- prune
@@ -404,12 +401,10 @@ def test_a_key_that_still_holds_keeps_its_row(
 
 
 def test_no_more_are_pruned_than_asked_for(store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock) -> None:
-    ids = [finished("FAILED", prune_at=NOON - seconds(n)) for n in range(3)]
-    for job_id in reversed(ids):
-        # In the table, too, the rows now lie the other way round.
-        write(job_id, priority=1)
-    assert store.prune(connection, limit=2) == 2
-    assert list(Job.objects.values_list("pk", flat=True)) == [ids[2]]
+    ids = [finished("FAILED", prune_at=NOON - seconds(n)) for n in range(8)]
+    turn_round(ids)
+    assert store.prune(connection, limit=4) == 4
+    assert sorted(Job.objects.values_list("pk", flat=True)) == ids[4:]
 
 
 @pytest.fixture
@@ -428,8 +423,7 @@ def rows_of_every_kind(store: Store, connection: BaseDatabaseWrapper, frozen: Fr
     finished("CANCELLED", worker="worker-1", token=1, lease_expires_at=later)
     write(queue_job(), prune_at=NOON)
     write(run_job().id, prune_at=NOON)
-    for job_id in reversed(may_go):
-        write(job_id, priority=1)
+    turn_round(may_go)
     return may_go
 
 

@@ -12,7 +12,7 @@ from django_jobs.records import HeldRow, Lease
 from django_jobs.states import State
 from django_jobs.stores.base import Store
 from django_jobs.transitions import Place
-from tests.factories import locked, place_of, queue_job, queue_jobs, read, run_job, seconds, take, write
+from tests.factories import locked, place_of, queue_job, queue_jobs, read, run_job, seconds, take, turn_round
 from tests.stores.outcomes import every_outcome, settle
 
 pytestmark = pytest.mark.django_db
@@ -155,12 +155,10 @@ def test_peek_passes_over_rows_never_claimed_and_ids_that_are_gone(
 
 
 def test_what_a_worker_holds_is_told_in_the_order_of_ids(store: Store, connection: BaseDatabaseWrapper) -> None:
-    claims = [run_job() for _ in range(3)]
+    claims = [run_job() for _ in range(8)]
     queue_job()
     take(worker="worker-2")
-    for claim in reversed(claims):
-        # In the table the rows now lie the other way round.
-        write(claim.id, priority=1)
+    turn_round([claim.id for claim in claims])
     assert [row.id for row in store.held_by(connection, "worker-1")] == [claim.id for claim in claims]
 
 

@@ -14,7 +14,7 @@ from django_jobs import lifecycle
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job, Queue
 from django_jobs.records import ClaimRequest
-from tests.factories import NOON, queue_job, request, take, write
+from tests.factories import NOON, queue_job, queue_jobs, request, take, turn_round, write
 
 pytestmark = pytest.mark.django_db
 
@@ -131,15 +131,23 @@ def test_a_claim_picks_no_more_of_each_pair_than_it_is_asked_for(connection: Bas
     assert walked(connection, lambda: claim(request(limit=2, rooms={"a": 3})), question) == [("a", 2), ("b", 2)]
 
 
+def test_a_claim_locks_no_more_rows_than_it_is_asked_for_and_of_a_capped_queue_no_more_than_its_room(
+    connection: BaseDatabaseWrapper, row_locks: None
+) -> None:
+    for queue in ("a", "b", "b", "b", "a", "a"):
+        queue_job(queue=queue)
+    question = "select queue, count(*) from picked group by queue order by queue"
+    assert walked(connection, lambda: claim(request(limit=4)), question) == [("a", 3), ("b", 1)]
+    assert walked(connection, lambda: claim(request(limit=4, rooms={"a": 1})), question) == [("a", 1), ("b", 3)]
+
+
 def test_of_jobs_due_at_one_moment_the_lower_id_goes_first(connection: BaseDatabaseWrapper) -> None:
-    ids = [queue_job() for _ in range(4)]
+    ids = queue_jobs(8)
     Job.objects.update(run_at=NOON)
-    for job_id in reversed(ids):
-        # In the table the rows now lie the other way round.
-        write(job_id, meta={"moved": True})
+    turn_round(ids)
     with connection.cursor() as cursor:
         cursor.execute("drop index django_jobs_claim")
-    assert [claim.id for claim in take(limit=2).claims] == ids[:2]
+    assert [claim.id for claim in take(limit=4).claims] == ids[:4]
 
 
 def test_the_next_job_is_the_soonest_of_its_pair_and_no_finished_or_pushed_one(frozen: FrozenClock) -> None:
