@@ -12,7 +12,7 @@ import secrets
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -181,16 +181,17 @@ class FaultRun:
 
     # -- supervisors and their workers
 
-    def start(self, *arguments: str) -> Worker:
+    def start(self, *arguments: str, before: Sequence[str] = ()) -> Worker:
         """Start a supervisor, and wait until all its workers say that they work."""
-        worker = self.begin(*arguments)
+        worker = self.begin(*arguments, before=before)
         self.wait_until_working(worker)
         return worker
 
-    def begin(self, *arguments: str) -> Worker:
-        """Start a supervisor."""
+    def begin(self, *arguments: str, before: Sequence[str] = ()) -> Worker:
+        """Start a supervisor; the words `before` its own say where."""
         self._number += 1
-        worker = Worker(self._folder, *arguments, jobs=self.options, name=f"supervisor-{self._number}")
+        name = f"supervisor-{self._number}"
+        worker = Worker(self._folder, *arguments, jobs=self.options, name=name, before=before)
         self._logs.append(worker.log)
         self._processes[worker] = (
             int(arguments[arguments.index("--processes") + 1]) if "--processes" in arguments else 1
@@ -365,6 +366,10 @@ class FaultRun:
         facts |= {"played": dict(self.played), **dataclasses.asdict(figures)}
         if self.exit_times:
             facts["longest_exit"] = round(max(self.exit_times), 2)
+        self.tell(facts)
+
+    def tell(self, facts: dict[str, Any]) -> None:
+        """Print figures, and add them to the file that FAULT_FIGURES names."""
         print(json.dumps(facts))
         if file := os.environ.get("FAULT_FIGURES"):
             with Path(file).open("a") as lines:

