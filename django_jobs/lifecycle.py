@@ -228,8 +228,8 @@ def settle(connection: BaseDatabaseWrapper, runs: Sequence[Run], *, doubted: Col
     """Write what runs came to, and give those that couldn't be written now since somebody locks their rows.
 
     A run whose row was taken away meanwhile writes nothing and is told as lost. One that a constraint refuses is left.
-    The end of an atomic job that is committed is only told. `doubted` are leases that others may have taken away and
-    used up meanwhile: a row that is gone wasn't theirs.
+    The end of an atomic job that is committed is only told. `doubted` are leases that others may have had meanwhile:
+    only a success is then known by its token to be ours.
     """
     decided = {claim.lease: (claim, ending, _change(claim, ending)) for claim, ending in runs}
     store = store_for(connection.alias)
@@ -313,7 +313,7 @@ def _read_back(
             read.again.add(lease)
         elif isinstance(ending, InDoubt) and row.state is State.SUCCESSFUL:
             read.committed.add(lease)
-        elif _stands(change, row):
+        elif _stands(change, row) and (row.state is State.SUCCESSFUL or lease not in doubted):
             continue
         elif row.worker and not store.let_go(connection, [lease]):
             # Cancelled, and locked by somebody just now; nobody else would let it go before its lease is over.

@@ -1,8 +1,8 @@
 """Run the whole suite once per database: SQLite in a file, and a PostgreSQL of our own in a throw-away folder.
 
 With DATABASE_URL set, pytest runs once, against that database. Without it this plugin starts one child pytest per
-database with the same arguments, side by side, each with two processes of its own, and returns the worst exit code; what
-the second says is shown when the first is through. A test never names a database; the run does.
+database with the same arguments, side by side, each with two processes of its own, and returns the worst exit code;
+what the second says is shown when the first is through. A test never names a database; the run does.
 """
 
 from __future__ import annotations

@@ -307,6 +307,25 @@ def test_a_row_that_is_gone_under_a_doubted_lease_was_somebody_elses(heard: list
     assert words(heard) == ["job_lost"]
 
 
+def test_a_row_that_waits_again_under_a_doubted_lease_was_taken_back_by_others(
+    heard: list[Heard], frozen: FrozenClock
+) -> None:
+    zombie = reclaimed(frozen)
+    lifecycle.retry([zombie.id])
+    heard.clear()
+    retried = Retried(failure=failure(), delay=seconds(5))
+    assert lifecycle.settle(connection(), [(zombie, retried)], doubted={zombie.lease}) == []
+    assert words(heard) == ["job_lost"]
+
+
+def test_a_success_under_a_doubted_lease_is_known_by_its_token(heard: list[Heard]) -> None:
+    claim = run_job()
+    settle(claim, Succeeded())
+    heard.clear()
+    assert lifecycle.settle(connection(), [(claim, Succeeded())], doubted={claim.lease}) == []
+    assert words(heard) == ["job_finished"]
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_cancelled_row_that_somebody_locks_is_let_go_later(heard: list[Heard]) -> None:
     if not connection().features.has_select_for_update_skip_locked:
