@@ -33,8 +33,13 @@ def medium(path: str, label: str, seconds: float) -> None:
         _linger(seconds, goes_on)
 
 
-@job
+@job(timeout=20)
 async def medium_async(path: str, label: str, seconds: float) -> None:
+    """Go on for a while on the event loop.
+
+    Beside a body that takes all memory the loop may hang: Python waits for ever for a thread that died as it began. The
+    timeout is what ends that.
+    """
     with traced(path) as goes_on:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:

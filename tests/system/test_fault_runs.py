@@ -16,7 +16,7 @@ from django.db import connections
 
 from django_jobs.models import Job
 from tests.mill import jobs
-from tests.system.history import story
+from tests.system.history import a_job_runs_again_only_for_a_reason, story
 from tests.system.load import LIVE, FaultRun, fault_run
 from tests.system.own_server import OwnServer, own_server, used_by_default
 
@@ -183,7 +183,7 @@ def test_jobs_that_kill_their_process_are_found_and_their_neighbours_live(run: F
     run.start(*FOUR)
     poison: list[Job] = []
     with run.load():
-        for _ in run.moments(0.5, 2.0):
+        for _ in run.moments(0.5, 4.0):
             performer = run.random.choice([jobs.exits, jobs.crashes, jobs.is_killed])
             poison.append(run.queue(performer))
             run.played["poison"] += 1
@@ -240,7 +240,8 @@ def test_jobs_that_take_all_memory_fail_by_themselves(run: FaultRun) -> None:
     with run.load():
         for _ in run.moments(0.3, 1.0):
             greedy.append(run.queue(jobs.eats_memory, 256))
-    run.check()
+    # There may be no memory left for what comes after a neighbour's last line; then it has failed, and runs again.
+    run.check(excused=(a_job_runs_again_only_for_a_reason,))
     for job in greedy:
         job.refresh_from_db()
         assert {error["exception"] for error in job.errors} <= {"builtins.MemoryError", ""}
