@@ -123,7 +123,7 @@ def another_connection() -> Iterator[BaseDatabaseWrapper]:
 
 @contextmanager
 def locked(job_id: int, how: str = "update") -> Iterator[None]:
-    """Hold a row's lock in somebody else's open transaction; what waits for it fails within two seconds.
+    """Hold a row's lock in somebody else's open transaction; what waits for it fails within half a second.
 
     With "key share" it is the lock of one who has just written a row that refers to the job.
     """
@@ -131,7 +131,7 @@ def locked(job_id: int, how: str = "update") -> Iterator[None]:
         other.set_autocommit(False)
         with other.cursor() as cursor:
             cursor.execute(f'select id from "{Job._meta.db_table}" where id = %s for {how}', [job_id])
-        mine.execute("set lock_timeout = '2s'")
+        mine.execute("set lock_timeout = '500ms'")
         yield
         mine.execute("reset lock_timeout")
         other.rollback()
