@@ -36,6 +36,7 @@ class Link:
         self._patience = patience
         self._watchdog = watchdog
         self._may_prepare = True
+        self._is_remote = False
         self._connection: BaseDatabaseWrapper | None = None
 
     @contextmanager
@@ -61,8 +62,7 @@ class Link:
         """Close the connection, if there is one."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(DatabaseError, InterfaceError):
-                connection.close()
+            self._close(connection)
 
     def _opened(self) -> BaseDatabaseWrapper:
         bound = max(SHORTEST_BOUND, settings().lease.total_seconds() * self._patience)
@@ -71,20 +71,26 @@ class Link:
         connection.settings_dict["CONN_MAX_AGE"] = None
         connection.settings_dict["AUTOCOMMIT"] = True
         connection.inc_thread_sharing()
-        is_remote = lifecycle.dedicate(connection, bound=bound)
-        if is_remote:
+        self._is_remote = lifecycle.dedicate(connection, bound=bound)
+        if self._is_remote:
+            self._watchdog.engage()
             connection.execute_wrappers.append(self._watched(bound))
         try:
             # The driver bounds how long connecting itself may take, but not what Django says then.
-            with self._watchdog.watch(connection, 2.0 + 2 * bound) if is_remote else nullcontext():
+            with self._watchdog.watch(connection, 2.0 + 2 * bound) if self._is_remote else nullcontext():
                 connection.ensure_connection()
-            if is_remote and self._may_prepare:
+            if self._is_remote and self._may_prepare:
                 lifecycle.prepare_if_direct(connection)
         except BaseException:
-            with suppress(DatabaseError, InterfaceError):
-                connection.close()
+            self._close(connection)
             raise
         return connection
+
+    def _close(self, connection: BaseDatabaseWrapper) -> None:
+        with suppress(DatabaseError, InterfaceError):
+            connection.close()
+        if self._is_remote:
+            self._watchdog.release()
 
     def _watched(self, bound: float) -> Callable[..., Any]:
         def execute(call: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:  # noqa: FBT001 - as Django calls it

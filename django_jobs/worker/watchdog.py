@@ -8,11 +8,10 @@ it gets an OperationalError then, as from any connection that broke.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 from django_jobs import clock, lifecycle, signals
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
 
 LOOKS = 4
 """So many times a bound the watchdog looks."""
+
+LONGEST_LOOK_AWAY = 1.0
+"""Seconds between two looks at the most."""
 
 SHORTEST_CANCEL = 1.0
 """Seconds that a cancel has at the least."""
@@ -36,14 +38,35 @@ class _Wait:
 
 
 class Watchdog:
-    """Knows what is waited for. A thread of its own looks, from the first wait on; tests call `look` themselves."""
+    """Knows what is waited for. A thread of its own looks while any connection is open; tests look themselves."""
 
-    def __init__(self, *, has_thread: bool = True) -> None:
+    def __init__(self) -> None:
         self._lock = Lock()
         self._waits: set[_Wait] = set()
-        self._interval = 60.0
-        self._has_thread = has_thread
+        self._interval = LONGEST_LOOK_AWAY
+        self._connections = 0
         self._thread: Thread | None = None
+        self._over = Event()
+
+    def engage(self) -> None:
+        """Take note of a connection that is opened."""
+        with self._lock:
+            self._connections += 1
+            if self._thread is None:
+                self._over = Event()
+                self._thread = Thread(target=self._patrol, args=(self._over,), name="django_jobs watchdog", daemon=True)
+                self._thread.start()
+
+    def release(self) -> None:
+        """Take note of a connection that is closed; with the last one the thread ends."""
+        with self._lock:
+            self._connections -= 1
+            thread = None if self._connections else self._thread
+            if thread is not None:
+                self._thread = None
+                self._over.set()
+        if thread is not None:
+            thread.join(timeout=1.0)
 
     @contextmanager
     def watch(self, connection: BaseDatabaseWrapper, bound: float) -> Iterator[None]:
@@ -55,9 +78,6 @@ class Watchdog:
         with self._lock:
             self._waits.add(wait)
             self._interval = min(self._interval, bound / LOOKS)
-            if self._thread is None and self._has_thread:
-                self._thread = Thread(target=self._patrol, name="django_jobs watchdog", daemon=True)
-                self._thread.start()
         try:
             yield
         finally:
@@ -73,7 +93,9 @@ class Watchdog:
             for wait in self._waits:
                 waited = now - wait.since
                 if waited >= wait.bound + max(wait.bound / 2, SHORTEST_CANCEL):
-                    lifecycle.hang_up(wait.connection)
+                    # Whatever a driver says of a socket that is just breaking, the watch goes on.
+                    with suppress(Exception):
+                        lifecycle.hang_up(wait.connection)
                 elif waited >= wait.bound and not wait.is_cancelled:
                     wait.is_cancelled = True
                     late.append(wait)
@@ -83,9 +105,8 @@ class Watchdog:
             # To ask for a cancel takes a connection, which may not come about either.
             Thread(target=_cancel, args=(wait,), name="django_jobs cancel", daemon=True).start()
 
-    def _patrol(self) -> None:
-        while True:
-            time.sleep(self._interval)
+    def _patrol(self, over: Event) -> None:
+        while not over.wait(self._interval):
             self.look()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from threading import Event, Thread
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs import signals
 from django_jobs.clock import FrozenClock
+from django_jobs.worker.link import Link
 from django_jobs.worker.watchdog import Watchdog
 from tests.factories import another_connection, seconds
 
@@ -54,7 +56,7 @@ class Sleeper:
 
 @pytest.fixture
 def watchdog() -> Watchdog:
-    return Watchdog(has_thread=False)
+    return Watchdog()
 
 
 @pytest.fixture
@@ -111,6 +113,23 @@ def test_what_has_got_its_answer_is_forgotten(watchdog: Watchdog, frozen: Frozen
         with connection.cursor() as cursor:
             cursor.execute("select 2")
             assert cursor.fetchone() == (2,)
+
+
+def test_its_thread_is_there_while_a_connection_is() -> None:
+    def threads() -> list[str]:
+        return [thread.name for thread in enumerate_threads() if thread.name == "django_jobs watchdog"]
+
+    first, second = Link("default"), Link("default")
+    for link in (first, second):
+        with link.connected():
+            assert threads()
+    first.close()
+    assert threads()
+    second.close()
+    assert threads() == []
+    with first.connected():
+        assert threads()
+    first.close()
 
 
 def test_a_connection_that_is_being_opened_has_nothing_to_be_shut(watchdog: Watchdog, frozen: FrozenClock) -> None:
