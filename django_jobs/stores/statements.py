@@ -157,14 +157,16 @@ from taken where job.id = taken.id and job.state = 'READY'
 )
 
 # Whether a job of these queues is due, and in how many seconds the first of the others will be. Both are asked of each
-# pair, since a due row that can't be claimed just now must not hide the moment of the next.
+# pair, since a due row that can't be claimed just now must not hide the moment of the next. (By EXISTS the planner
+# would read the table until it meets a row.)
 NEXT_DUE = (
     WALK
     + """
 select
-  max(case when exists (select 1 from {job} as ready
+  max(case when (select ready.id from {job} as ready
     where ready.state = 'READY' and ready.name > '' and ready.queue = open.queue and ready.priority = open.priority
-      and ready.run_at <= {now}{extra}) then 1 else 0 end),
+      and ready.run_at <= {now}{extra}
+    order by ready.run_at, ready.id limit 1) is not null then 1 else 0 end),
   min({seconds_until:(select ready.run_at from {job} as ready
     where ready.state = 'READY' and ready.name > '' and ready.queue = open.queue and ready.priority = open.priority
       and ready.run_at > {now}{extra}

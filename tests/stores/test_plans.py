@@ -102,9 +102,11 @@ def test_claim_needs_no_fresh_statistics(
 
 
 @every_request
+@pytest.mark.parametrize("statistics", ["full_table", "analyzed"])
 def test_the_next_due_rows_are_found_by_the_same_index(
-    store: Store, connection: BaseDatabaseWrapper, analyzed: None, asked: ClaimRequest
+    fixtures: pytest.FixtureRequest, store: Store, connection: BaseDatabaseWrapper, asked: ClaimRequest, statistics: str
 ) -> None:
+    fixtures.getfixturevalue(statistics)
     lines = plan_of(connection, lambda: store.next_due(connection, asked))
     assert scans(lines) == []
     assert len([line for line in lines if "django_jobs_claim" in line]) >= (4 if asked.queues is None else 3)
