@@ -40,6 +40,13 @@ history shows it."""
 LONGEST_END = 120.0
 """Seconds that the last jobs may take to end, after the faults; never how long good ones take."""
 
+OCCUPYING = 3
+"""Priority of jobs that are queued so that workers are occupied: above that of the load."""
+
+PAST_RECLAIM = 1.5
+"""After so many times a lease in silence its jobs were taken back, if another supervisor works: it must see them lapsed
+in two looks, which are a quarter of a lease apart."""
+
 Mix = tuple[tuple[int, AnyPerformer, tuple[float, float] | None], ...]
 """How often which job is queued, and how long it takes, from and to, if that can be said."""
 
@@ -153,7 +160,9 @@ class Enqueuer:
     def _cancel_one(self) -> None:
         if self._victims and self._random.random() < 0.5:
             with suppress(VerbRefused):
-                lifecycle.cancel_one(self._victims.pop(0), reason="as planned")
+                victim = self._victims.pop(0)
+                lifecycle.cancel_one(victim, reason="as planned")
+                mark(self._marks, "cancelled", job=victim)
 
 
 class FaultRun:
@@ -254,6 +263,15 @@ class FaultRun:
         mark(self.marks, "committed", label=label)
         return job
 
+    def occupy(self, supervisor: Worker) -> None:
+        """See to it that its workers are within bodies that go on for a while, so that a fault has something to hit."""
+        self.wait_until_working(supervisor)
+        pids = set(self.working(supervisor))
+        for _ in range(8):
+            self.queue(jobs.medium, self.random.uniform(1.0, 2.0), priority=OCCUPYING)
+        held = Job.objects.filter(state="RUNNING", priority=OCCUPYING).values_list("worker", flat=True)
+        until(lambda: pids & {history.pid_of(worker) for worker in held.all()}, what=f"workers of {pids} are occupied")
+
     def kill(self, pid: int) -> None:
         """Kill a worker process."""
         self._note("killed", pid)
@@ -288,7 +306,7 @@ class FaultRun:
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
-        self.played["frozen"] += 1
+                self.played["frozen processes"] += 1
 
     def thaw(self, *pids: int) -> None:
         """Have frozen processes go on."""
@@ -354,6 +372,7 @@ class FaultRun:
         self._report(figures)
         shown = [*found[:20], *self._stories(read, found[:5])]
         assert not found, f"{len(found)} violations, seed {self.seed}:\n" + "\n".join(shown)
+        assert set(self.exit_codes) <= {0}, f"supervisors that were stopped ended with {self.exit_codes}"
         return figures
 
     def _stories(self, read: History, found: list[str]) -> Iterator[str]:

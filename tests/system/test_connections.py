@@ -22,8 +22,8 @@ pytestmark = [
     pytest.mark.skipif(connections["default"].vendor == "sqlite", reason="SQLite has no sessions to be counted"),
 ]
 
-SUPERVISOR = 5
-"""Connections of a supervisor: keeper, chores, undertaker, and two for hearing."""
+SUPERVISOR = 7
+"""Connections of a supervisor: keeper, chores, undertaker, lookout, beat, and two for hearing."""
 
 MARK = "worker under test"
 

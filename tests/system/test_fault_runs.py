@@ -17,7 +17,7 @@ from django.db import connections
 from django_jobs.models import Job
 from tests.mill import jobs
 from tests.system.history import a_job_runs_again_only_for_a_reason, story
-from tests.system.load import LIVE, FaultRun, fault_run
+from tests.system.load import LIVE, PAST_RECLAIM, FaultRun, fault_run
 from tests.system.own_server import OwnServer, own_server, used_by_default
 
 pytestmark = [
@@ -64,6 +64,7 @@ def test_workers_are_killed(run: FaultRun) -> None:
             if pids := run.working(supervisor):
                 run.kill(run.random.choice(pids))
     figures = run.check()
+    assert run.played["killed"]
     assert figures.overlaps == 0
     assert run.exit_codes == [0]
 
@@ -89,12 +90,15 @@ def test_processes_are_frozen_past_their_lease(run: FaultRun) -> None:
     with run.load():
         for what in run.in_turn("worker", "supervisor", "tree"):
             supervisor = run.random.choice(supervisors)
+            run.occupy(supervisor)
             workers, root = run.working(supervisor), supervisor.process.pid
             pids = {"worker": workers[:1], "supervisor": [root], "tree": [root, *workers]}[what]
             run.freeze(*pids)
-            time.sleep(run.random.uniform(LEASE + 0.2, LEASE + 1.0))
+            time.sleep(LEASE * PAST_RECLAIM + run.random.uniform(0.2, 1.0))
             run.thaw(*pids)
-    run.check()
+    figures = run.check()
+    # Leases were over while processes stood still; of an SQLite file nobody takes away what a live process holds.
+    assert bool(figures.lapses) is (connections["default"].vendor == "postgresql")
 
 
 def test_supervisors_are_stopped_and_started_again(run: FaultRun) -> None:
@@ -121,6 +125,7 @@ def test_connections_are_cut(run: FaultRun) -> None:
         for _ in run.moments(0.05, 0.3):
             run.played["cut"] += cut_one(session, run.random.random())
     figures = run.check()
+    assert run.played["cut"]
     assert figures.overlaps == 0
     assert run.exit_codes == [0]
 
@@ -242,6 +247,10 @@ def test_jobs_that_take_all_memory_fail_by_themselves(run: FaultRun) -> None:
             greedy.append(run.queue(jobs.eats_memory, 256))
     # There may be no memory left for what comes after a neighbour's last line; then it has failed, and runs again.
     run.check(excused=(a_job_runs_again_only_for_a_reason,))
+    exceptions = set()
     for job in greedy:
         job.refresh_from_db()
-        assert {error["exception"] for error in job.errors} <= {"builtins.MemoryError", ""}
+        exceptions |= {error["exception"] for error in job.errors}
+    # "" is a neighbour's fault: its process died, or ended itself.
+    assert "builtins.MemoryError" in exceptions
+    assert exceptions <= {"builtins.MemoryError", ""}
