@@ -10,6 +10,7 @@ The times of changes are the database's, in seconds since the epoch; those of ma
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections import Counter, defaultdict
@@ -136,12 +137,16 @@ class Body:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """Everything that is known of a run. `rows` are the rows at its end; `dead` the processes that didn't end well."""
+    """Everything that is known of a run. `rows` are the rows at its end; `dead` the processes that didn't end well.
+
+    `died_at` says when they were killed, by the clock of the marks, as far as that was marked.
+    """
 
     changes: list[Change]
     marks: list[Mark] = field(default_factory=list)
     rows: dict[int, Row] = field(default_factory=dict)
     dead: frozenset[int] = frozenset()
+    died_at: dict[int, float] = field(default_factory=dict)
     offset: float = 0.0
     expected: dict[str, frozenset[Place]] = field(default_factory=dict)
 
@@ -196,6 +201,10 @@ class History:
     def said(self, word: str) -> set[str]:
         """Give the labels of marks with this word."""
         return {mark.label for mark in self.marks if mark.word == word}
+
+    def had_died(self, pid: int, *, by: Change) -> bool:
+        """Whether a process was dead when a row was changed; of some it is known only that they died."""
+        return pid in self.dead and self.died_at.get(pid, -math.inf) + self.offset <= by.at + EARLY
 
     def name_of(self, job: int) -> str:
         return self.lives[job][0].name
@@ -372,7 +381,7 @@ def a_job_runs_again_only_for_a_reason(history: History) -> Iterator[str]:
     """After a body has come to its end another begins only where the process died, or the lease ran out, in between."""
     for body in doubled(history):
         parting = history.partings.get((body.job, body.token))
-        if body.pid not in history.dead and not (parting and parting.is_lapse):
+        if parting is None or not (history.had_died(body.pid, by=parting) or parting.is_lapse):
             how = "was never let go" if parting is None else _words(parting)
             yield f"job {body.job} ran again after {body} had come to its end in process {body.pid}, alive; it {how}"
 
@@ -388,8 +397,8 @@ def doubled(history: History) -> list[Body]:
 def deaths_are_charged_for_a_reason(history: History) -> Iterator[str]:
     """A job is charged with a crash only where its process died."""
     for change in history.changes:
-        if change.kind == "crash" and change.old is not None and _pid(change.old.worker) not in history.dead:
-            yield f"job {change.id} was charged with the death of worker {change.old.worker}, which didn't die"
+        if change.kind == "crash" and change.old and not history.had_died(pid_of(change.old.worker), by=change):
+            yield f"job {change.id} was charged with the death of worker {change.old.worker}, which didn't die before"
 
 
 def every_committed_job_is_there(history: History) -> Iterator[str]:
@@ -400,6 +409,13 @@ def every_committed_job_is_there(history: History) -> Iterator[str]:
             yield f"the job labelled {label} was committed, but is there {len(ids)} times"
     for label in sorted(history.said("rolled back") & history.labels.keys()):
         yield f"the job labelled {label} was rolled back, but appeared as {history.labels[label]}"
+
+
+def an_answered_cancel_holds(history: History) -> Iterator[str]:
+    """A job that somebody was told is cancelled ends so, whatever its body came to."""
+    for job in sorted({mark.job for mark in history.marks if mark.word == "cancelled"}):
+        if (end := history.ends.get(job)) is not Place.CANCELLED:
+            yield f"job {job} was cancelled, but ended as {end.value if end else 'nothing'}"
 
 
 def every_job_ends(history: History) -> Iterator[str]:
@@ -439,6 +455,7 @@ RULES: tuple[Rule, ...] = (
     a_job_runs_again_only_for_a_reason,
     deaths_are_charged_for_a_reason,
     every_committed_job_is_there,
+    an_answered_cancel_holds,
     every_job_ends,
 )
 
@@ -583,12 +600,16 @@ def read(
     with connections[alias].cursor() as cursor:
         cursor.execute(f'select seq, at, "transaction", id, name, args, old, new from {TABLE} order by seq')
         changes = [_change(row) for row in cursor.fetchall()]
-    dead = {mark.pid for mark in noted if mark.word in {"dies", "killed"}}
+    died_at: dict[int, float] = {}
+    for mark in noted:
+        if mark.word in {"dies", "killed"}:
+            died_at.setdefault(mark.pid, mark.at)
     return History(
         changes=changes,
         marks=noted,
         rows=_rows(alias),
-        dead=frozenset(dead | _deaths(logs)),
+        dead=frozenset(died_at.keys() | _deaths(logs)),
+        died_at=died_at,
         offset=time.time() - time.monotonic(),
         expected=expected or {},
     )
@@ -660,7 +681,7 @@ def _deaths(logs: Iterable[str]) -> set[int]:
     return {int(pid) for log in logs for pid in found.findall(log)}
 
 
-def _pid(worker: str | None) -> int:
+def pid_of(worker: str | None) -> int:
     """Read the process id in a worker's identity: host, process id, and a random part."""
     parts = (worker or "").split(":")
     return int(parts[-2]) if len(parts) > 2 else 0

@@ -297,13 +297,36 @@ SEEDED: dict[str, tuple[Callable[[], History], str]] = {
         lambda: a_history(TWICE, [COMMITTED, *body(11.0, 13.0), *body(16.0, 19.0, token=8, pid=12)]),
         "job 1 ran again after the body of job 1 under token 7 had come to its end in process 11, alive; it went from",
     ),
+    "a job runs again before its process is killed": (
+        lambda: a_history(
+            TWICE,
+            [COMMITTED, *body(11.0, 13.0), *body(16.0, 19.0, token=8, pid=12)],
+            dead=frozenset({11}),
+            died_at={11: 17.0},
+        ),
+        "job 1 ran again after the body of job 1 under token 7 had come to its end in process 11, alive; it went from",
+    ),
+    "a cancel that was answered is forgotten": (
+        lambda: a_history(PLAIN, [COMMITTED, *body(11.0, 13.0), Mark(word="cancelled", at=12.0, job=1)]),
+        "job 1 was cancelled, but ended as SUCCESSFUL",
+    ),
+    "a job is charged with a death that is yet to come": (
+        lambda: a_history(
+            life((9.0, READY), (10.0, HELD), (14.0, replace(BACK, crashes=1, kinds=("crash",))),
+                 (15.0, replace(BACK, crashes=1, kinds=("crash",), state="CANCELLED"))),
+            [COMMITTED, *body(11.0, 13.0, "left")],
+            dead=frozenset({11}),
+            died_at={11: 14.5},
+        ),
+        "job 1 was charged with the death of worker host:11:ab, which didn't die before",
+    ),
     "a job is charged with the death of a process that lives": (
         lambda: a_history(
             life((9.0, READY), (10.0, HELD), (14.0, replace(BACK, crashes=1, kinds=("crash",))),
                  (15.0, replace(BACK, crashes=1, kinds=("crash",), state="CANCELLED"))),
             [COMMITTED, *body(11.0, 13.0, "left")],
         ),
-        "job 1 was charged with the death of worker host:11:ab, which didn't die",
+        "job 1 was charged with the death of worker host:11:ab, which didn't die before",
     ),
     "a committed job is lost": (
         lambda: a_history([], [COMMITTED]),
@@ -466,7 +489,7 @@ class TestRealRows:
         mark(marks, "on", job=claim.id, token=claim.token)
         lifecycle.cancel([claim.id])
         told = self.told(marks)
-        assert f"job {claim.id} was charged with the death of worker worker-1, which didn't die" in told
+        assert f"job {claim.id} was charged with the death of worker worker-1, which didn't die before" in told
 
     def test_a_deleted_row_is_told(self, marks: Path) -> None:
         job_id = queue_job(args='["marks", "a"]')
