@@ -150,7 +150,9 @@ class Crew:
         for thread in self._threads:
             thread.join(timeout=1.0)
         self._loop.stop()
-        self._link.close()
+        # A connection that another thread still uses must not be closed: SQLite's would take the process with it.
+        if not any(thread.is_alive() for thread in self._threads):
+            self._link.close()
 
     @property
     def running(self) -> int:
