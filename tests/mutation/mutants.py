@@ -95,8 +95,7 @@ def texts() -> dict[str, str]:
     }
     for flags in product((False, True), repeat=3):
         whole[f"CLAIM {flags}"] = store._composed_claim(*flags)
-    for served in ("EVERY_QUEUE", "NAMED_QUEUES"):
-        whole[f"NEXT_DUE {served}"] = statements.NEXT_DUE.replace("{served}", getattr(statements, served).strip())
+        whole[f"NEXT_DUE {flags}"] = store._composed_next_due(*flags)
     return {name: filled(store, text) for name, text in whole.items()}
 
 
