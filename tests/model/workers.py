@@ -87,8 +87,8 @@ class Workers(Part):
             return
         number, token = world.air
         after, hands = rows.claim(world, self.setting, number + 1, token, limit=self.setting.slots, alone_too=True)
-        if hands:
-            yield Move("claim lands", f"{self.name(number)}'s lost statement", (token,)), after._replace(air=None)
+        kind = "claim lands" if hands else "claim lands (on nothing)"
+        yield Move(kind, f"{self.name(number)}'s lost statement", (token,)), after._replace(air=None)
 
     def _disowns(self, world: World, number: int, process: Process) -> Moves:
         """Give back what a claim without answer took, until a look finds nothing any more."""
