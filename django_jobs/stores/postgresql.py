@@ -22,6 +22,10 @@ CHANNEL = "django_jobs"
 PREPARE_AFTER = 3
 """The server prepares a statement that comes for so many times on one connection of ours."""
 
+BACKEND = "select pg_backend_pid()"
+
+UNLISTEN = f"unlisten {CHANNEL}"
+
 DRAW_IDS = "select nextval(pg_get_serial_sequence(%(table)s, 'id')) from generate_series(1, %(count)s)"
 
 # Whatever the default is: each statement is to see what the others have committed, such as a renewed lease.
@@ -88,7 +92,7 @@ class PostgreSQLStore(Store):
 
     def unlisten(self, connection: BaseDatabaseWrapper) -> None:
         """Leave the channel: behind a pooler the session goes on, and somebody else would get what is said."""
-        self.run(connection, f"unlisten {CHANNEL}", {})
+        self.run(connection, UNLISTEN, {})
 
     def hear(self, connection: BaseDatabaseWrapper, mark: None, *, timeout: float) -> tuple[set[str], None]:
         """Read notifications as they come; whatever came with the first is read with it."""
@@ -120,7 +124,7 @@ class PostgreSQLStore(Store):
         A pooler invents that number, so this never takes one for a server. Behind one that gives each transaction
         another session, a prepared statement may be missing, or be another client's of the same name.
         """
-        [(pid,)] = self.run(connection, "select pg_backend_pid()", {})
+        [(pid,)] = self.run(connection, BACKEND, {})
         raw = connection.connection
         if raw.info.backend_pid == pid:
             raw.cursor_factory = import_string("django.db.backends.postgresql.base.ServerBindingCursor")

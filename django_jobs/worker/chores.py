@@ -34,7 +34,7 @@ def duties() -> tuple[Duty, ...]:
     quarter = settings().lease.total_seconds() / 4
     return (
         Duty(name="reclaim", interval=min(INTERVAL, quarter), do=Reclaimer().look, hold=quarter),
-        Duty(name="expire", interval=10.0, do=lifecycle.expire),
+        Duty(name="expire", interval=20.0, do=lifecycle.expire),
         Duty(name="prune", interval=3600.0, do=lifecycle.prune),
         Duty(name="sweep", interval=600.0, do=lifecycle.sweep),
     )

@@ -16,7 +16,7 @@ from django_jobs.records import ClaimRequest
 OWN_POLL = 15.0
 """Seconds between two looks of a worker's own for jobs. Its lookout tells it sooner when any are due."""
 
-OWN_POLL_EACH = 6.0
+OWN_POLL_EACH = 8.0
 """So many seconds for each of its neighbours and itself, so that the cost doesn't grow with their number."""
 
 

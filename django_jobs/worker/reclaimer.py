@@ -17,7 +17,7 @@ from django_jobs.records import Lease, Pulse
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-INTERVAL = 2.4
+INTERVAL = 2.5
 """Seconds between two looks at the most; a keeper renews what somebody locked within a fraction of that."""
 
 

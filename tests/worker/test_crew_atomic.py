@@ -155,7 +155,7 @@ def test_the_board_holds_what_is_in_doubt_until_it_is_known(
         assert (crew.unwritten, len(board.entries())) == (1, 1)
     left[0].commit()
     left[0].close()
-    crew.turn()
+    until(lambda: crew.turn() >= 0.0 and not crew.unwritten, what="what was in doubt is known")
     keeper.close()
     job.refresh_from_db()
     assert (job.state, crew.unwritten, board.entries()) == ("SUCCESSFUL", 0, [])

@@ -56,7 +56,7 @@ def test_whatever_is_not_dealt_out_is_the_same_for_all() -> None:
 
 @pytest.mark.parametrize(
     ("poll", "processes", "dealt"),
-    [(None, 1, 15.0), (None, 2, 15.0), (None, 10, 60.0), (0.5, 1, 15.0), (3600.0, 4, 3600.0)],
+    [(None, 1, 15.0), (None, 2, 16.0), (None, 10, 80.0), (0.5, 1, 15.0), (3600.0, 4, 3600.0)],
 )
 def test_a_worker_looks_by_itself_the_more_seldom_the_more_of_them_there_are(
     poll: float | None, processes: int, dealt: float
