@@ -13,9 +13,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from django.db import connections
 
 Found = TypeVar("Found")
+
+rests_on_no_database = pytest.mark.skipif(
+    connections["default"].vendor != "sqlite", reason="what this shows rests on no database, and SQLite's run shows it"
+)
 
 PATIENCE = 60.0
 """Seconds after which a test gives up on a process; never how long a good one takes."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.processes import Worker, lines, until, worker
+from tests.system.processes import Worker, lines, rests_on_no_database, until, worker
 from tests.system.test_supervisor import ended
 from tests.yard import jobs
 
@@ -37,7 +37,7 @@ def _permitted() -> None:
         pytest.skip(reason)
 
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), rests_on_no_database]
 
 
 def children_of(pid: int) -> list[int]:

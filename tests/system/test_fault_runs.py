@@ -22,6 +22,7 @@ from tests.system.own_server import OwnServer, own_server, used_by_default
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
+    pytest.mark.faults,
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc to find workers"),
 ]
 

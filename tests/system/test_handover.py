@@ -14,12 +14,13 @@ import pytest
 
 from django_jobs.models import Job
 from tests.system.fresh_app import FreshApp
-from tests.system.processes import Worker, lines, until, worker, workers
+from tests.system.processes import Worker, lines, rests_on_no_database, until, worker, workers
 from tests.system.test_supervisor import ended, is_alive, worker_pid
 from tests.yard import jobs
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
+    rests_on_no_database,
     pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no hangup"),
 ]
 

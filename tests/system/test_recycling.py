@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from django_jobs.models import Job
-from tests.system.processes import lines, until, worker, workers
+from tests.system.processes import lines, rests_on_no_database, until, worker, workers
 from tests.yard import jobs
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), rests_on_no_database]
 
 
 def all_succeeded(count: int) -> bool:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.system.fresh_app import FreshApp
-from tests.system.processes import lines, until, worker, workers
+from tests.system.processes import lines, rests_on_no_database, until, worker, workers
 from tests.system.test_supervisor import ended, worker_pid
 from tests.yard import jobs
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), rests_on_no_database]
 
 
 def test_o24_new_code_is_used_after_running_jobs_have_ended(tmp_path: Path, fresh_app: FreshApp) -> None:

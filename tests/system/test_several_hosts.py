@@ -25,6 +25,7 @@ from tests.system.processes import Worker, lines, until
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
+    pytest.mark.faults,
     pytest.mark.skipif(connections["default"].vendor == "sqlite", reason="an SQLite file belongs to one host"),
 ]
 
