@@ -48,7 +48,7 @@ def _work(control: TextIO, board_fd: int, options: dict[str, Any]) -> int:
     process = Process(Plan(**options), board=Board.attach(board_fd))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: process.ask_to_stop())
-    os.register_at_fork(after_in_child=_reset_signals)
+    _reset_signals_in_children()
     threading.Thread(target=_listen, args=(control, process), name="django_jobs control", daemon=True).start()
     return process.run()
 
@@ -71,10 +71,23 @@ def _listen(control: TextIO, process: Any) -> None:
     process.stop_now()
 
 
-def _reset_signals() -> None:
-    """Let the children of a job be ended as any other process."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
+def _reset_signals_in_children() -> None:
+    """Let the children that a job forks be ended as any other process, from their first moment on."""
+    stopping = (signal.SIGINT, signal.SIGTERM)
+    masks = threading.local()
+
+    def before() -> None:
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, stopping)
+
+    def after_in_parent() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
+    def after_in_child() -> None:
+        for number in stopping:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
+    os.register_at_fork(before=before, after_in_parent=after_in_parent, after_in_child=after_in_child)
 
 
 def _show_stacks() -> None:

@@ -27,7 +27,7 @@ pytestmark = [
     ),
 ]
 
-QUICK = {"LEASE": "2s"}
+QUICK = {"LEASE": "4s"}
 
 SPARED = "so its jobs are left to it until it ends"
 

@@ -9,7 +9,7 @@ import sys
 import threading
 from argparse import ArgumentParser
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
@@ -24,6 +24,9 @@ from django_jobs.worker.plan import Plan, default_concurrency, new_identity, uns
 from django_jobs.worker.process import Process
 from django_jobs.worker.signs import Signs
 from django_jobs.worker.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
 
 CONFIGURATION = 1
 """Exit code: it can't work like this."""
@@ -173,7 +176,7 @@ class Command(BaseCommand):
             message = f"the database {plan.alias!r} can't be used: {' '.join(str(error).split())}"
             raise CommandError(message, returncode=CONFIGURATION) from error
         finally:
-            connections[plan.alias].close()
+            _let_go(connections[plan.alias])
         if is_behind:
             message = f"tables are missing or behind; run: python manage.py migrate django_jobs --database {plan.alias}"
             raise CommandError(message, returncode=CONFIGURATION)
@@ -190,6 +193,13 @@ class Command(BaseCommand):
             logging.shutdown()
             os._exit(code)
         raise SystemExit(code)
+
+
+def _let_go(connection: BaseDatabaseWrapper) -> None:
+    """Close a connection for good, also where a pool would keep it."""
+    connection.close()
+    if connection.vendor == "postgresql" and connection.settings_dict["OPTIONS"].get("pool"):
+        connection.close_pool()  # type: ignore[attr-defined] # PostgreSQL's own
 
 
 def _stop_signals() -> tuple[signal.Signals, ...]:
