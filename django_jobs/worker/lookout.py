@@ -39,9 +39,10 @@ class Lookout:
         now = clock.monotonic()
         if now < self._looked_at + SOONEST:
             return self._looked_at + SOONEST - now
-        self._looked_at = now
         with self._link.connected() as connection:
             due = lifecycle.next_due(connection, self._plan.request(limit=1, in_hand={}, last_queue=""))
+        # Only now: a round that asks nothing would pass for one that the database answered.
+        self._looked_at = now
         delay = self._interval if due.later is None else min(self._interval, max(SOONEST, due.later))
         if not due.now:
             self._patience = SOONEST

@@ -8,18 +8,18 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.system.processes import until
-from tests.system.proxy import server_address
+from tests.system.proxy import proxied, server_address
 
 CONFIGURATION = """
 [databases]
-* = host={host} port={port}
+* = {server}
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = {own_port}
@@ -69,11 +69,20 @@ def transaction_pooler(user: str) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         own_port: int = probe.getsockname()[1]
     host, port = server_address()
+    with ExitStack() as stack:
+        if host.startswith("/"):
+            # The folder of the socket isn't open to the user that a pooler must have.
+            host, port = "127.0.0.1", stack.enter_context(proxied()).port
+        yield stack.enter_context(_pooler(program, user, own_port, f"host={host} port={port}"))
+
+
+@contextmanager
+def _pooler(program: str, user: str, own_port: int, server: str) -> Iterator[int]:
     # Its user must get in, other than into the test's own folder.
     with tempfile.TemporaryDirectory(prefix="django-jobs-pooler-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o777)
-        settings = CONFIGURATION.format(host=host, port=port, own_port=own_port, folder=folder)
+        settings = CONFIGURATION.format(server=server, own_port=own_port, folder=folder)
         (folder / "ini").write_text(settings)
         (folder / "users").write_text(f'"{user}" ""\n')
         # It refuses to run as root.

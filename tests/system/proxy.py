@@ -81,7 +81,8 @@ class Proxy:
 
     def refuse(self) -> None:
         """Cut what there is, and every connection that comes from now on."""
-        self._refuses = True
+        with self._lock:
+            self._refuses = True
         self.cut()
 
     def admit(self) -> None:
@@ -98,7 +99,8 @@ class Proxy:
 
     def close(self) -> None:
         """End everything."""
-        self._refuses = True
+        with self._lock:
+            self._refuses = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -118,18 +120,19 @@ class Proxy:
             except OSError:
                 return
             self.accepted += 1
-            if self._refuses:
-                client.close()
-                continue
             try:
                 pair = _Pair(client=client, server=_connect_to_server())
             except OSError:
                 client.close()
                 continue
             with self._lock:
-                self._pairs.add(pair)
-                if not self._is_silent:
-                    pair.flows.set()
+                if admitted := not self._refuses:
+                    self._pairs.add(pair)
+                    if not self._is_silent:
+                        pair.flows.set()
+            if not admitted:
+                pair.cut()
+                continue
             for carry in (self._carry_questions, self._carry_answers):
                 threading.Thread(target=self._carry, args=(carry, pair), daemon=True).start()
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.test import override_settings
 
+from django_jobs import lifecycle
 from django_jobs.clock import FrozenClock
 from django_jobs.worker.link import Link
 from django_jobs.worker.lookout import Lookout
@@ -112,6 +114,21 @@ def test_news_is_looked_at_ten_times_a_second_at_the_most(room: Room, frozen: Fr
     frozen.advance(seconds(0.06))
     room.lookout.tick()
     assert room.woken == 1
+
+
+def test_after_a_failure_no_look_is_good_until_the_database_answers(
+    room: Room, frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any) -> Any:
+        raise OperationalError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lifecycle, "next_due", away)
+        for _ in range(3):
+            with pytest.raises(OperationalError):
+                room.lookout.tick()
+            frozen.advance(seconds(0.01))
+    assert room.lookout.tick() == 1.0
 
 
 def test_queues_that_the_command_does_not_serve_wake_nobody(make_room: Any, frozen: FrozenClock) -> None:

@@ -277,6 +277,23 @@ class TestChores:
         chores.close()
         assert done == ["works"]
 
+    def test_after_a_failure_no_round_is_good_until_the_database_answers(
+        self, frozen: clock.FrozenClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fails(_: Any) -> int:
+            raise OperationalError("away")
+
+        chores = Chores(link=Link("default"), duties=(Duty(name="fails", interval=10, do=fails),))
+        with pytest.raises(OperationalError):
+            chores.tick()
+        with monkeypatch.context() as patch:
+            patch.setattr(lifecycle, "pulse", fails)
+            for _ in range(2):
+                with pytest.raises(OperationalError):
+                    chores.tick()
+        assert chores.tick() == 10.0
+        chores.close()
+
     def test_reclaim_holds_off_for_a_quarter_lease_after_the_start_and_after_an_error(
         self, frozen: clock.FrozenClock
     ) -> None:
