@@ -44,26 +44,28 @@ def renewed_since(job: Job, then: datetime | None) -> bool:
 
 
 @contextmanager
-def stopped(running: Worker) -> Iterator[list[int]]:
-    """Stop a supervisor and its worker, and have them go on in the end, if they are there then."""
-    pids = [running.process.pid, worker_pid(running.output)]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield pids
-    finally:
-        for pid in pids:
-            if is_alive(pid):
-                os.kill(pid, signal.SIGCONT)
-
-
-@contextmanager
 def locked_file() -> Iterator[None]:
     """Keep everybody from writing."""
     with another_connection() as other, other.cursor() as cursor:
         cursor.execute("begin immediate")
         yield
         cursor.execute("commit")
+
+
+@contextmanager
+def stopped(running: Worker) -> Iterator[list[int]]:
+    """Stop a supervisor and its worker, and have them go on in the end, if they are there then."""
+    pids = [running.process.pid, worker_pid(running.output)]
+    # One that is stopped as it writes would keep the file from everybody.
+    with locked_file():
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+    try:
+        yield pids
+    finally:
+        for pid in pids:
+            if is_alive(pid):
+                os.kill(pid, signal.SIGCONT)
 
 
 def test_a_stopped_tree_keeps_its_job_past_its_lease_and_loses_it_when_it_is_killed(tmp_path: Path) -> None:
