@@ -13,6 +13,7 @@ from threading import Event, Lock
 
 from django_jobs import clock
 from django_jobs.records import Lease
+from django_jobs.worker import sentinel
 from django_jobs.worker.board import Board
 from django_jobs.worker.plan import Plan, new_identity
 
@@ -36,6 +37,8 @@ class Child:
     concurrency: int
     held_back: int = 0
     is_followed: bool = False
+    # Closed with this process, whatever ends it; then the sentinel of the worker's group acts.
+    life: int | None = None
     lock: Lock = field(default_factory=Lock, repr=False)
 
     @classmethod
@@ -66,6 +69,7 @@ class Child:
             started_at=clock.monotonic(),
             concurrency=plan.concurrency,
             held_back=plan.held_back,
+            life=sentinel.post(process.pid, lease=lease),
         )
         child.say(json.dumps(asdict(plan) | {"log_level": log_level, "python_path": os.environ.get("PYTHONPATH")}))
         # One that doesn't read its pipe, since it is stopped for example, must not stop us.
@@ -105,6 +109,9 @@ class Child:
         with self.lock:
             os.close(self.control)
             self.control = GONE
+        if self.life is not None:
+            os.close(self.life)
+            self.life = None
         self.board.close()
 
 

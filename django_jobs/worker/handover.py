@@ -24,7 +24,7 @@ from django_jobs.worker.child import Child
 from django_jobs.worker.succession import LAST_WORD
 from django_jobs.worker.undertaker import Case
 
-FORMAT = 1
+FORMAT = 2
 """Raised with every change of what is handed over, of the board's layout, or of the words in the pipes."""
 
 VARIABLE = "_DJANGO_JOBS_HANDOVER"
@@ -131,7 +131,8 @@ def inherited() -> Estate | None:
 
 def _descriptors(estate: Estate) -> list[int]:
     boards = [child.board.fd for child in estate.children if child.board.fd is not None]
-    return [*boards, *(child.control for child in estate.children)]
+    lives = [child.life for child in estate.children if child.life is not None]
+    return [*boards, *lives, *(child.control for child in estate.children)]
 
 
 def _as_json(estate: Estate) -> dict[str, Any]:
@@ -153,6 +154,7 @@ def _as_json(estate: Estate) -> dict[str, Any]:
                 "leave_at": child.leave_at,
                 "held_back": child.held_back,
                 "is_followed": child.is_followed,
+                "life": child.life,
             }
             for child in estate.children
         ],

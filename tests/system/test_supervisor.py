@@ -45,6 +45,8 @@ def is_alive(pid: int) -> bool:
     return True
 
 
+QUICK = {"LEASE": "4s"}
+
 SOON = {"BACKOFF": "tests.yard.backoffs.soon", "TIMEOUT_GRACE": "1s"}
 
 
@@ -221,6 +223,23 @@ class TestDeaths:
         job.refresh_from_db()
         assert (job.state, job.attempts) == ("READY", 0)
         assert lines(marks) == ["begin", "end"]
+
+    def test_o01_when_the_supervisor_dies_a_body_that_holds_the_interpreter_ends_before_its_lease(
+        self, tmp_path: Path
+    ) -> None:
+        marks = tmp_path / "marks"
+        job = jobs.hold_interpreter_alone_at_first.later(str(marks), 600.0)
+        with workers(tmp_path, jobs=QUICK) as [running]:
+            until(lambda: lines(marks), what="the job begins")
+            pid = worker_pid(running.output)
+            (tmp_path / "other").mkdir()
+            with workers(tmp_path / "other", jobs=QUICK):
+                os.kill(running.process.pid, signal.SIGKILL)
+                running.wait()
+                until(lambda: ended(job), what="another runs the job")
+            assert not is_alive(pid)
+        assert (job.state, job.crashes) == ("SUCCESSFUL", 1)
+        assert lines(marks) == ["begin", "begin", "end"]
 
 
 class TestHeld:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 
+from django_jobs.worker import sentinel
 from django_jobs.worker.board import Board
 from django_jobs.worker.child import Child
 from django_jobs.worker.plan import Plan
@@ -58,3 +63,44 @@ def test_a_worker_that_does_not_read_its_words_blocks_nobody() -> None:
         child.kill()
         os.waitpid(child.pid, 0)
         child.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no process groups on Windows")
+class TestSentinel:
+    def test_it_ends_its_group_when_the_pipe_is_closed_and_time_has_passed(self) -> None:
+        with group() as leader:
+            writer = sentinel.post(leader.pid, lease=0.1)
+            assert writer is not None
+            assert leader.poll() is None
+            os.close(writer)
+            assert leader.wait(30) == -signal.SIGKILL
+
+    def test_it_ends_with_its_group(self) -> None:
+        with group() as leader:
+            writer = sentinel.post(leader.pid, lease=0.1)
+            assert writer is not None
+            # Its end is that of the pipe's only reader.
+            readers = select.poll()
+            readers.register(writer, select.POLLERR)
+            assert not readers.poll(0)
+            os.killpg(leader.pid, signal.SIGKILL)
+            assert readers.poll(30_000)
+            os.close(writer)
+
+    def test_there_is_none_for_a_group_that_is_gone(self) -> None:
+        with group() as leader:
+            leader.kill()
+            leader.wait()
+            assert sentinel.post(leader.pid, lease=0.1) is None
+
+
+@contextmanager
+def group() -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process that leads a group of its own."""
+    leader = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], process_group=0)
+    try:
+        yield leader
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader.pid, signal.SIGKILL)
+        leader.wait()

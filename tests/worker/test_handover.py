@@ -32,7 +32,7 @@ def estate() -> tuple[Estate, int]:
     board.take([ONE, TWO])
     child = Child(
         place=3, identity="web1:5:ab", pid=5, board=board, control=writer, started_at=12.5, concurrency=4,
-        timed_out={TWO}, is_killed=True, leave_at=99.5, held_back=1, is_followed=True,
+        timed_out={TWO}, is_killed=True, leave_at=99.5, held_back=1, is_followed=True, life=os.dup(writer),
     )  # fmt: skip
     case = Case(
         worker="web1:4:cd",
@@ -65,6 +65,7 @@ def test_what_is_left_is_read_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None
         "timed_out",
         "is_killed",
         "leave_at",
+        "life",
     ):
         assert getattr(new, name) == getattr(old, name)
     assert (new.held_back, new.is_followed) == (1, True)
@@ -75,7 +76,8 @@ def test_what_is_left_is_read_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None
     assert os.read(reader, 100) == b"wake\n"
     # It is read once: what jobs start must not find it.
     assert handover.VARIABLE not in os.environ
-    assert not os.get_inheritable(new.control)
+    assert new.life is not None
+    assert not any(os.get_inheritable(descriptor) for descriptor in (new.control, new.life))
     new.close()
     os.close(reader)
 

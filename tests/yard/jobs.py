@@ -235,6 +235,21 @@ def hold_interpreter(path: str, seconds: float) -> None:
 
 
 @job(timeout=None)
+def hold_interpreter_alone_at_first(path: str, seconds: float) -> None:
+    """Hold it in the first run, and say where another body of the kind is there."""
+    is_first = not Path(path).exists()
+    with Path(f"{path}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            append_line(path, "beside another")
+        append_line(path, "begin")
+        if is_first:
+            ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+        append_line(path, "end")
+
+
+@job(timeout=None)
 async def block_loop(path: str, seconds: float) -> None:
     """Keep the event loop from everything else for that long."""
     append_line(path, "begin")
