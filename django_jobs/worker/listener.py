@@ -19,6 +19,9 @@ from django_jobs import clock, lifecycle, signals
 from django_jobs.conf import settings
 from django_jobs.worker.link import Link
 
+PATIENCE = 0.25
+"""Seconds of hearing without a break; who stops waits for that long at the most."""
+
 PROOF_INTERVAL = 30.0
 PROOF_BOUND = 5.0
 """Seconds that a proof may take."""
@@ -86,7 +89,7 @@ class Listener:
         self._doubt_at = 0.0
 
     def tick(self) -> float:
-        """Hear for up to a second. After a break everything may have been missed, so that wakes, too."""
+        """Hear for a moment. After a break everything may have been missed, so that wakes, too."""
         if self._expected and clock.monotonic() >= self._doubt_at:
             self._stop_listening()
         if not self._is_listening and clock.monotonic() < self._listen_at:
@@ -102,7 +105,7 @@ class Listener:
                     self._prove()
                 else:
                     self._set_proven(is_proven=True)
-                heard, self._mark = lifecycle.hear(connection, self._mark, timeout=1.0)
+                heard, self._mark = lifecycle.hear(connection, self._mark, timeout=PATIENCE)
         except BaseException:
             self._expected, self._is_listening = "", False
             self._set_proven(is_proven=False)

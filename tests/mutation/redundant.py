@@ -37,6 +37,7 @@ LISTED: tuple[Redundant, ...] = (
         CHANGE_LAPSED: without order by job.id
         LET_GO: without order by job.id
         LET_GO_LAPSED: without order by job.id
+        SWEEP: without order by worker.identity {skip:worker}
         """,
         "rows in other hands are skipped, so nobody waits while holding some; the order is a second fence",
     ),
@@ -48,6 +49,10 @@ LISTED: tuple[Redundant, ...] = (
         """,
         "the order is that in which rows are locked, and SQLite has one writer at a time",
         on=("sqlite",),
+    ),
+    *_each(
+        "BEAT: without order by c.identity",
+        "a command beats for workers of its own, whose rows nobody else writes; the order is a second fence",
     ),
     *_each(
         "HELD_BY: without order by job.id",
@@ -71,7 +76,7 @@ LISTED: tuple[Redundant, ...] = (
         "it asks for the least of all pairs; their order serves the claim, with which it shares the walk",
     ),
     *_each(
-        "NEXT_DUE: without ready.id",
+        "NEXT_DUE: without ready.id\nNEXT_DUE: without ready.id (2)",
         "rows due at one moment are equal here; the key is there since the index has it",
     ),
     *_each(
@@ -106,6 +111,23 @@ LISTED: tuple[Redundant, ...] = (
         on=("sqlite",),
     ),
     # -- what another predicate says already
+    *_each(
+        """
+        EVERY_QUEUE: >= in every_queue.queue > ''
+        EVERY_QUEUE: >= in every_queue.queue > '' (2)
+        NAMED_QUEUES: >= in c.queue > ''
+        """,
+        "no name of a queue is empty; what is left out is the missing one, which no comparison holds for",
+    ),
+    *_each(
+        "CLAIM: > in pair.priority >= -\nNEXT_DUE: > in pair.priority >= -",
+        "there is no priority below the lowest, so the walk may end there or look once more",
+    ),
+    *_each(
+        "BEGIN_ATOMIC: true for 0",
+        "it writes into rows what they hold; the predicate spares all of them from being written",
+        on=("sqlite",),
+    ),
     *_each(
         "QUEUES: without distinct",
         "who asks makes a set of the answer; it keeps the names of a thousand jobs from being sent a thousand times",

@@ -167,6 +167,8 @@ def _level(text: str, pieces: Sequence[Piece]) -> Iterator[Mutant]:
 
 def _clause(text: str, clause: Sequence[Piece], before: Sequence[Piece]) -> Iterator[Mutant]:
     word, rest = clause[0], clause[1:]
+    if word.is_word("on") and rest and rest[0].is_word("conflict"):
+        return
     if word.is_word("where", "on", "having"):
         yield from _predicates(text, rest)
     elif word.is_word("order", "partition"):

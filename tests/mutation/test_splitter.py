@@ -39,6 +39,11 @@ def test_conditions_of_a_join_and_of_queries_within_are_found() -> None:
     ]
 
 
+def test_on_conflict_is_no_condition() -> None:
+    text = "insert into t (a) select c.a from c where c.a = 1 on conflict (a) do update set b = 2, c = 3"
+    assert labels(text) == ["true for c.a = 1", "without b = 2", "without c = 3", "without column a"]
+
+
 @pytest.mark.parametrize(("sign", "other"), [("<", "<="), ("<=", "<"), (">", ">="), (">=", ">")])
 def test_comparisons_lose_or_get_their_boundary(sign: str, other: str) -> None:
     assert made(f"select a {sign} b") == [f"select a {other} b"]

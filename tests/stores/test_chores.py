@@ -468,6 +468,17 @@ def test_reclaim_passes_over_a_locked_row(
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_locked_row_is_not_among_the_lapsed(
+    store: Store, connection: BaseDatabaseWrapper, row_locks: None, frozen: FrozenClock
+) -> None:
+    """Its holder may be about to write its end, or another to renew its lease."""
+    first, second = run_job(), run_job()
+    frozen.advance(seconds(60))
+    with locked(first.id):
+        assert lapsed_ids(store, connection) == [second.id]
+
+
+@pytest.mark.django_db(transaction=True)
 def test_letting_go_after_a_lapse_passes_over_a_locked_row(
     store: Store, connection: BaseDatabaseWrapper, row_locks: None, frozen: FrozenClock
 ) -> None:

@@ -156,3 +156,10 @@ def test_the_next_job_is_the_soonest_of_its_pair_and_no_finished_or_pushed_one(f
     write(queue_job(), state="SUCCESSFUL", finished_at=NOON)
     write(queue_job(), name="")
     assert next_due(request()).later == pytest.approx(300.0, abs=0.001)
+
+
+def test_jobs_of_the_lowest_priority_fall_due_like_others(frozen: FrozenClock) -> None:
+    queue_job(priority=-100, delay=timedelta(minutes=5))
+    assert next_due(request()).later == pytest.approx(300.0, abs=0.001)
+    queue_job(priority=-100)
+    assert next_due(request()).now

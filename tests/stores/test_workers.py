@@ -96,7 +96,8 @@ def test_they_are_read_with_ages_and_what_they_hold(
     queue_job()
     queue_job()
     take(worker="busy")
-    store.beat(connection, [life("busy", age=60.0, claim_age=5.0, queues=()), life("idle")])
+    store.beat(connection, [life("idle")])
+    store.beat(connection, [life("busy", age=60.0, claim_age=5.0, queues=())])
     frozen.advance(seconds(4))
     near = {"age": about(64.0), "beat_age": about(4.0), "claim_age": about(9.0)}
     common: dict[str, Any] = {"host": "web1", "pid": 7, "slots": 4}
