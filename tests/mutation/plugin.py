@@ -32,7 +32,7 @@ from tests.mutation.mutants import Site, changed, explain, filled, sites, texts
 
 KILLERS = Path(__file__).with_name("killers.json")
 
-SILENCE = 30.0
+SILENCE = 10.0
 """Seconds that one test may take against a mutant; a mistake that loops for ever is as good as found."""
 
 MOST_STEPS = 200

@@ -463,8 +463,9 @@ def test_reclaim_passes_over_a_locked_row(
 ) -> None:
     first, second = run_job(), run_job()
     frozen.advance(seconds(60))
+    changes = decided(store, connection)
     with locked(first.id):
-        assert store.reclaim(connection, decided(store, connection)) == {second.lease}
+        assert store.reclaim(connection, changes) == {second.lease}
 
 
 @pytest.mark.django_db(transaction=True)
