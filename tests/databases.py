@@ -2,7 +2,8 @@
 
 With DATABASE_URL set, pytest runs once, against that database. Without it this plugin starts one child pytest per
 database with the same arguments, side by side, each with two processes of its own, and returns the worst exit code;
-what the second says is shown when the first is through. A test never names a database; the run does.
+what the second says is shown when the first is through. A test never names a database; the run does. What asks no
+database runs once, in the first of the two.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import IO
 
 import pytest
+
+_IS_SECOND = "SECOND_DATABASE_OF_A_RUN"
+"""The environment variable with which the second child knows that the first runs what asks no database."""
 
 _RUN_AS_IS = ("help", "version", "collectonly", "usepdb", "markers", "show_fixtures", "show_fixtures_per_test")
 
@@ -31,7 +36,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     with sqlite() as file, postgresql() as server, tempfile.TemporaryFile("w+") as kept:
         _say_title("SQLite")
         first = _started(arguments, file)
-        second = _started(arguments, server, kept)
+        second = _started(arguments, server, kept, **{_IS_SECOND: "1"})
         try:
             results = {"SQLite": first.wait(), "PostgreSQL": second.wait()}
         finally:
@@ -52,10 +57,34 @@ def _say_title(name: str) -> None:
     print(f"\n=== {name} {'=' * 60}", flush=True)
 
 
-def _started(arguments: list[str], url: str, output: IO[str] | None = None) -> subprocess.Popen[bytes]:
+def _started(
+    arguments: list[str], url: str, output: IO[str] | None = None, **variables: str
+) -> subprocess.Popen[bytes]:
     # Tests of real processes mostly wait.
     command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", *arguments]
-    return subprocess.Popen(command, env={**os.environ, "DATABASE_URL": url}, stdout=output, stderr=output)
+    environment = {**os.environ, "DATABASE_URL": url, **variables}
+    return subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not os.environ.get(_IS_SECOND):
+        return
+    left_out = [item for item in items if not _may_ask_database(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if _may_ask_database(item)]
+
+
+def _may_ask_database(item: pytest.Item) -> bool:
+    """Tell whether a test is marked to, or its file speaks of databases at all."""
+    if {"db", "transactional_db"} & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("django_db"):
+        return True
+    return _speaks_of_databases(item.path) or item.get_closest_marker("skipif") is not None
+
+
+@cache
+def _speaks_of_databases(path: Path) -> bool:
+    return any(word in path.read_text() for word in ("connection", "DATABASE", "vendor"))
 
 
 @contextmanager

@@ -37,7 +37,6 @@ def check(report: dict[str, Any]) -> None:
     assert len(report["killed"]) + len(report["redundant"]) == len(report["mutants"])
 
 
-@pytest.mark.soak
 def test_each_mutant_is_killed_or_listed_as_redundant() -> None:
     check(judged())
 
