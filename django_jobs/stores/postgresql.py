@@ -22,7 +22,9 @@ CHANNEL = "django_jobs"
 PREPARE_AFTER = 3
 """The server prepares a statement that comes for so many times on one connection of ours."""
 
-BACKEND = "select pg_backend_pid()"
+# Asks whether the session is ours alone, and forbids its server to compile in it: a walk reads a few rows, whatever the
+# planner fears, and compiling it takes a hundred times as long as running it.
+BACKEND = "select case when pg_backend_pid() = %(pid)s then set_config('jit', 'off', false) end"
 
 UNLISTEN = f"unlisten {CHANNEL}"
 
@@ -119,14 +121,14 @@ class PostgreSQLStore(Store):
         return True
 
     def prepare_if_direct(self, connection: BaseDatabaseWrapper) -> None:
-        """Prepare statements where the session is ours alone: the server's own process is the one that we were told of.
+        """Prepare statements where the session is ours alone, and compile none: its process is the one we were told of.
 
         A pooler invents that number, so this never takes one for a server. Behind one that gives each transaction
         another session, a prepared statement may be missing, or be another client's of the same name.
         """
-        [(pid,)] = self.run(connection, BACKEND, {})
         raw = connection.connection
-        if raw.info.backend_pid == pid:
+        [(is_direct,)] = self.run(connection, BACKEND, {"pid": raw.info.backend_pid})
+        if is_direct:
             raw.cursor_factory = import_string("django.db.backends.postgresql.base.ServerBindingCursor")
             raw.prepare_threshold = PREPARE_AFTER
 

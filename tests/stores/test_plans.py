@@ -117,14 +117,17 @@ def test_the_next_due_rows_are_found_by_the_same_index(
 def test_no_walk_looks_dear_enough_to_be_compiled_first(
     fixtures: pytest.FixtureRequest, store: Store, connection: BaseDatabaseWrapper, asked: ClaimRequest, statistics: str
 ) -> None:
-    """PostgreSQL compiles what it believes to cost 100,000 (`jit_above_cost`), for 40 ms instead of 0.1."""
+    """PostgreSQL compiles what it believes to cost 100,000 (`jit_above_cost`), for 40 ms instead of 0.1.
+
+    Workers forbid that where the session is theirs alone; a pooler's is not.
+    """
     if connection.vendor == "sqlite":
         pytest.skip("SQLite compiles nothing")
     fixtures.getfixturevalue(statistics)
     for call in (lambda: store.claim(connection, asked, 1), lambda: store.next_due(connection, asked)):
         top = plan_of(connection, call)[0]
         [cost] = re.findall(r"cost=[\d.]+\.\.([\d.]+) ", top)
-        assert float(cost) < 50_000, top
+        assert float(cost) < 100_000, top
 
 
 def test_expire_finds_rows_by_its_index(store: Store, connection: BaseDatabaseWrapper, analyzed: None) -> None:

@@ -96,6 +96,7 @@ class TestOnPostgreSQL:
         for _ in range(5):
             ask(link, "select 41 + 1")
         assert ask(link, "select count(*) from pg_prepared_statements where statement = 'select 41 + 1'") == 1
+        assert ask(link, "show jit") == "off"
 
     def test_where_another_answers_than_was_met_nothing_is_prepared(
         self, link: Link, monkeypatch: pytest.MonkeyPatch
@@ -107,6 +108,7 @@ class TestOnPostgreSQL:
         for _ in range(5):
             ask(link, "select 41 + 1")
         assert ask(link, "select count(*) from pg_prepared_statements") == 0
+        assert ask(link, "show jit") == "on"
 
     def test_a_prepared_statement_that_is_lost_is_the_last(self, link: Link) -> None:
         """Nothing ran of what is refused; the next use goes on without prepared statements."""
