@@ -66,11 +66,14 @@ def _on_started(*, claim: Claim, **_: Any) -> None:
     if len(_begun) >= MOST_BEGUN:
         _begun.popitem(last=False)
     _begun[claim.lease] = clock.monotonic()
-    job_log.debug("▶ %s attempt %d", _who(claim), claim.attempt, extra=_extra("job.started", claim))
+    if job_log.isEnabledFor(logging.DEBUG):
+        job_log.debug("▶ %s attempt %d", _who(claim), claim.attempt, extra=_extra("job.started", claim))
 
 
 def _on_finished(*, claim: Claim, outcome: Outcome, change: Change, **_: Any) -> None:
     begun = _begun.pop(claim.lease, None)
+    if change.state is State.SUCCESSFUL and not job_log.isEnabledFor(logging.INFO):
+        return
     seconds = None if begun is None else clock.monotonic() - begun
     who = _who(claim) if seconds is None else f"{_who(claim)} {seconds:.3f}s"
     timed = {} if seconds is None else {"run_s": seconds}

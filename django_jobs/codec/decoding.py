@@ -31,7 +31,7 @@ def decode_arguments(
 ) -> tuple[list[object], dict[str, object]]:
     """Give back the arguments that `encode_arguments` made the texts of; raises what `decode` raises."""
     args = _value_of(_decoded_items, args_text, "args", resolve)
-    return args, _value_of(_decoded_mapping, kwargs_text, "kwargs", resolve)
+    return args, {} if kwargs_text == "{}" else _value_of(_decoded_mapping, kwargs_text, "kwargs", resolve)
 
 
 _T = TypeVar("_T")

@@ -147,6 +147,7 @@ class Performer(Enqueuer[Args], Generic[Call, Args, Result]):
         self.function = function
         self.aliases = aliases
         self.takes_attempt = takes_attempt
+        self._counts = _counts_taken(signature)
         self.is_async = inspect.iscoroutinefunction(function)
         if self.is_async:
             markcoroutinefunction(self)
@@ -156,6 +157,10 @@ class Performer(Enqueuer[Args], Generic[Call, Args, Result]):
 
     def __repr__(self) -> str:
         return f"<Performer {self.name}>"
+
+    def takes(self, count: int) -> bool:
+        """Whether so many positional arguments fit by themselves, as far as can be told without binding them."""
+        return count in self._counts
 
     @property
     def is_atomic(self) -> bool:
@@ -181,6 +186,14 @@ def _queued_signature(function: Callable[..., Any], name: str, *, takes_attempt:
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _counts_taken(signature: inspect.Signature) -> range:
+    """Say how many positional arguments fit; none where a parameter is of another kind."""
+    parameters = signature.parameters.values()
+    if any(parameter.kind not in _POSITIONAL for parameter in parameters):
+        return range(0)
+    return range(sum(p.default is inspect.Parameter.empty for p in parameters), len(parameters) + 1)
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:

@@ -41,11 +41,12 @@ class Call:
 def call_of(claim: Claim, performer: AnyPerformer, interrupter: Interrupter) -> Call:
     """Read the claim's arguments, and fetch what they refer to. Raises Misfit, and GiveUp for a row that is gone."""
     args, kwargs, meta = _decoded(claim)
-    try:
-        performer.signature.bind(*args, **kwargs)
-    except TypeError as error:
-        message = f"the stored arguments no longer fit {performer.name}{performer.signature}: {error}"
-        raise Misfit(message) from error
+    if kwargs or not performer.takes(len(args)):
+        try:
+            performer.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            message = f"the stored arguments no longer fit {performer.name}{performer.signature}: {error}"
+            raise Misfit(message) from error
     attempt = Attempt(claim, meta=meta, load_errors=lambda: _errors_of(claim), interruption=lambda: interrupter.sent)
     return Call(claim=claim, performer=performer, args=args, kwargs=kwargs, attempt=attempt)
 
@@ -53,7 +54,7 @@ def call_of(claim: Claim, performer: AnyPerformer, interrupter: Interrupter) -> 
 def _decoded(claim: Claim) -> tuple[list[object], dict[str, object], dict[str, Any]]:
     try:
         args, kwargs = codec.decode_arguments(claim.args, claim.kwargs, resolve=_resolved)
-        meta = codec.decode(claim.meta, path="meta")
+        meta = {} if claim.meta == "{}" else codec.decode(claim.meta, path="meta")
     except UndecodableValue as error:
         message = f"the stored arguments can't be read by this code: {error}"
         raise Misfit(message) from error

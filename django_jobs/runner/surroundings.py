@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from django.db import Error, connections
 from django.utils import timezone, translation
 
 from django_jobs import signals
-from django_jobs.conf import project_language
 from django_jobs.exceptions import Interruption
 from django_jobs.failures import shown
 from django_jobs.records import Claim
@@ -59,11 +59,18 @@ NOBODY: Interrupter = _Nobody()
 
 @contextmanager
 def activated(meta: Mapping[str, Any]) -> Iterator[None]:
-    """Activate the language and time zone that were active when the job was queued, the project's own otherwise."""
-    with translation.override(project_language()), timezone.override(None):
-        _activate("language", meta.get("language"), translation.activate)
-        _activate("time zone", meta.get("time_zone"), lambda name: timezone.activate(_zone(name)))
+    """Activate the language and time zone that were active when the job was queued, the project's own otherwise.
+
+    For a run's own context, where nothing is active, so that the project's own are.
+    """
+    _activate("language", meta.get("language"), translation.activate)
+    _activate("time zone", meta.get("time_zone"), lambda name: timezone.activate(_zone(name)))
+    try:
         yield
+    finally:
+        # Also what the body has activated: what went wrong is told in the project's language.
+        translation.deactivate()
+        timezone.deactivate()
 
 
 def _activate(what: str, name: object, activate: Callable[[str], None]) -> None:
@@ -96,20 +103,20 @@ def tidy_connections(claim: Claim) -> Iterator[None]:
     A connection that the caller has in a transaction (a test's, for one) is never closed; what the job broke or left
     open in it is rolled back to where the job began.
     """
-    marks = {connection.alias: _mark(connection) for connection in _connections() if is_in_transaction(connection)}
+    marks: dict[str, _Mark | None] = {}
     for connection in _connections():
-        if connection.alias not in marks:
-            with _survived(claim, connection):
-                refresh(connection)
+        if is_in_transaction(connection):
+            marks[connection.alias] = _mark(connection)
+        else:
+            _surviving(claim, connection, refresh, connection)
     try:
         yield
     finally:
         for connection in _connections():
-            with _survived(claim, connection):
-                if connection.alias in marks:
-                    _restore(connection, marks[connection.alias], claim)
-                else:
-                    _clean(connection, claim)
+            if connection.alias in marks:
+                _surviving(claim, connection, _restore, connection, marks[connection.alias], claim)
+            else:
+                _surviving(claim, connection, _clean, connection, claim)
 
 
 def is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
@@ -129,18 +136,23 @@ def refresh(connection: BaseDatabaseWrapper) -> None:
 def close_connections(claim: Claim) -> None:
     """Close every connection of this thread, which ends."""
     for connection in _connections():
-        with _survived(claim, connection):
-            connection.close()
+        _surviving(claim, connection, connection.close)
+
+
+_threads_own = threading.local()
 
 
 def _connections() -> list[BaseDatabaseWrapper]:
-    return list(connections.all(initialized_only=True))
+    """List what this thread has; once it has one for each alias, they are its own for as long as it lives."""
+    found: list[BaseDatabaseWrapper] = getattr(_threads_own, "connections", [])
+    if len(found) < len(connections.settings):
+        found = _threads_own.connections = list(connections.all(initialized_only=True))
+    return found
 
 
-@contextmanager
-def _survived(claim: Claim, connection: BaseDatabaseWrapper) -> Iterator[None]:
+def _surviving(claim: Claim, connection: BaseDatabaseWrapper, do: Callable[..., None], *arguments: object) -> None:
     try:
-        yield
+        do(*arguments)
     except Exception as error:  # noqa: BLE001 - what the job came to counts more
         tell_odd(f"the connection to {connection.alias} is broken beside {_who(claim)}", error)
 
