@@ -185,7 +185,7 @@ def test_what_is_reclaimed_wakes_workers(ear: Any, queue: str, frozen: FrozenClo
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_commit_wakes_each_queue_once(ear: Any, queue: str) -> None:
+def test_a_commit_wakes_each_queue_once(ear: Any, queue: str, frozen: FrozenClock) -> None:
     with transaction.atomic():
         lifecycle.enqueue_many([new_job(queue=f"{queue}-{n % 2}") for n in range(50)], using="default")
         lifecycle.enqueue_many([new_job(queue=f"{queue}-1"), new_job(queue=f"{queue}-2")], using="default")

@@ -27,6 +27,10 @@ def fixtures(request: pytest.FixtureRequest) -> pytest.FixtureRequest:
 @pytest.fixture
 def full_table(connection: BaseDatabaseWrapper) -> None:
     """Fill the table with 2,000 finished rows, 2,000 of a higher priority that aren't due, and 30 that are."""
+    if connection.vendor == "postgresql":
+        # What other tests left behind, though it is dead, makes the table look larger.
+        with connection.cursor() as cursor:
+            cursor.execute(f'truncate "{Job._meta.db_table}" cascade')
     finished = lifecycle.enqueue_many([new_job(queue=f"q{n % 3}") for n in range(2_000)], using="default")
     ids = [queued.id for queued in finished]
     Job.objects.filter(pk__in=ids).update(state="SUCCESSFUL", finished_at=NOON, prune_at=NOON + timedelta(days=9_000))

@@ -31,7 +31,7 @@ from tests.mill import jobs
 from tests.mill.marks import mark
 from tests.system import history
 from tests.system.history import Figures, History, Rule
-from tests.system.processes import Worker, until
+from tests.system.processes import Worker, until, workers_of
 
 LIVE = {"LEASE": "3s", "BACKOFF": "tests.yard.backoffs.soon", "TIMEOUT_GRACE": "1s"}
 """DJANGO_JOBS of the workers. Leases are short, so that runs are; where one lapses since the machine is busy, the
@@ -280,7 +280,7 @@ class FaultRun:
 
     def kill_supervisor(self, supervisor: Worker) -> None:
         """Kill a supervisor; its workers are then to end themselves."""
-        for pid in children_of(supervisor.process.pid):
+        for pid in workers_of(supervisor.process.pid):
             self._note("killed", pid)
             self._orphans.add(pid)
         supervisor.send(signal.SIGKILL)
@@ -290,7 +290,7 @@ class FaultRun:
 
     def kill_tree(self, supervisor: Worker) -> None:
         """Kill a supervisor with all its workers, as if the host had gone."""
-        pids = children_of(supervisor.process.pid)
+        pids = workers_of(supervisor.process.pid)
         # Stopped first: it would else see its workers die.
         supervisor.send(signal.SIGSTOP)
         for pid in pids:
@@ -361,7 +361,7 @@ class FaultRun:
     def abandon(self) -> None:
         """End what still runs."""
         for supervisor in self.supervisors:
-            self.thaw(supervisor.process.pid, *children_of(supervisor.process.pid))
+            self.thaw(supervisor.process.pid, *workers_of(supervisor.process.pid))
             supervisor.end()
 
     def check(self, *, excused: tuple[Rule, ...] = ()) -> Figures:
@@ -423,9 +423,3 @@ def parent_of(pid: int) -> int:
 
 def is_alive(pid: int) -> bool:
     return parent_of(pid) > 0
-
-
-def children_of(pid: int) -> list[int]:
-    """List the processes that this one started and that are alive."""
-    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
-    return [child for child in pids if parent_of(child) == pid]

@@ -117,3 +117,17 @@ def until(condition: Callable[[], Found], *, what: str) -> Found:
 
 def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def workers_of(pid: int) -> list[int]:
+    """Give those children of a supervisor that are workers; beside each there is a sentinel."""
+    found = []
+    for child in children_of(pid):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if b"django_jobs.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(child)
+    return found

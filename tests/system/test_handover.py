@@ -14,7 +14,7 @@ import pytest
 
 from django_jobs.models import Job
 from tests.system.fresh_app import FreshApp
-from tests.system.processes import Worker, lines, rests_on_no_database, until, worker, workers
+from tests.system.processes import Worker, lines, rests_on_no_database, until, worker, workers, workers_of
 from tests.system.test_supervisor import ended, is_alive, worker_pid
 from tests.yard import jobs
 
@@ -134,19 +134,15 @@ def test_a_storm_of_hangups_loses_and_doubles_nothing(tmp_path: Path) -> None:
             time.sleep(0.1)
         until(lambda: Job.objects.filter(state="SUCCESSFUL").count() == 400, what="all ran")
         hang_up(running, workers=2)
-        until(lambda: len(children_of(pid)) == 2, what="two workers are left")
-        # A board and its memory and a pipe for each, and the two ends of the pipe that signals come through.
-        expected = {"board": 4, "pipe": 4}
+        until(lambda: len(workers_of(pid)) == 2, what="two workers are left")
+        # A board and its memory and two pipes for each, and the two ends of the pipe that signals come through.
+        expected = {"board": 4, "pipe": 6}
         until(lambda: descriptors(pid) == expected, what="nothing is left open of the others")
         assert "died" not in running.output
         running.send(signal.SIGTERM)
         assert running.wait() == 0
     assert set(Counter(lines(marks)).values()) == {1}
     assert set(Job.objects.values_list("attempts", "crashes")) == {(1, 0)}
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_a_stop_that_comes_while_it_starts_anew_is_heard(tmp_path: Path) -> None:
@@ -208,7 +204,7 @@ def test_fewer_processes_than_before_leave_fewer(tmp_path: Path, monkeypatch: py
         key.touch()
         running.send(signal.SIGHUP)
         pid = running.process.pid
-        until(lambda: begun(running) == 3 and len(children_of(pid)) == 1, what="one is left")
+        until(lambda: begun(running) == 3 and len(workers_of(pid)) == 1, what="one is left")
         job = jobs.append.later(str(tmp_path / "marks"), "x")
         until(lambda: ended(job), what="it works")
         assert "died" not in running.output
