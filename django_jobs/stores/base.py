@@ -37,6 +37,12 @@ from django_jobs.transitions import Change
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
+MOST_CLAIMED = 1_000
+"""So many rows a claim takes at the most."""
+
+REACH = 10
+"""So many times as many rows as are wanted a claim looks at where queues have caps: those beyond a cap are left."""
+
 MOST_ERRORS = 20
 """So many entries of a row's errors stay: the first, and the newest of the others."""
 
@@ -100,12 +106,13 @@ class Store(ABC):
     def claim(self, connection: BaseDatabaseWrapper, request: ClaimRequest, token: int) -> Claimed:
         """Take due rows under `token`, in order, and end expired ones in passing; never more than asked for."""
         entry = _entry(Failure(kind="expired", reason="expired before it could start"))
+        limit = min(request.limit, MOST_CLAIMED)
         rows = self.run(
             connection,
             self._claim_text(request.queues is None, request.empty_handed, request.names is not None),
             {
-                "limit": request.limit,
-                "reach": 2**31 - 1 if request.rooms else request.limit,
+                "limit": limit,
+                "reach": REACH * limit if request.rooms else limit,
                 "token": token,
                 "worker": request.worker,
                 "lease": request.lease.total_seconds(),
@@ -345,6 +352,10 @@ class Store(ABC):
         """Write a table called c with typed columns, made of the JSON text in a parameter."""
 
     @abstractmethod
+    def few(self, number: str) -> str:
+        """Write what is true of any number, but such that the planner looks each row up instead of reading a table."""
+
+    @abstractmethod
     def append(self, entry: str) -> str:
         """Write the row's errors with one entry more, completed by attempt, instants and worker of the row."""
 
@@ -354,6 +365,9 @@ class Store(ABC):
 
     needs_proof: bool
     """Whether hearing may fail without an error."""
+
+    never: str
+    """An instant before all others."""
 
     server_start: str
     """Since when the server runs; NULL where there is none."""
@@ -396,12 +410,14 @@ class Store(ABC):
             "queue": lambda _: self._tables["queue"],
             "worker": lambda _: self._tables["worker"],
             "now": lambda _: now,
+            "never": lambda _: self.never,
             "later": lambda seconds: self.after(now, seconds),
             "ago": lambda seconds: self.before(now, seconds),
             "after": lambda pair: self.after(*pair.split(";")),
             "rows": lambda name: self.rows(name, statements.ROWS[name]),
             "returning": lambda columns: f"returning {', '.join(map(self._returned, columns.split(',')))}",
             "seconds_until": lambda instant: self.seconds_until(instant, now),
+            "few": self.few,
             "float": lambda value: f"cast({value} as float8)",
             "append": self.append,
             "json": self.json,

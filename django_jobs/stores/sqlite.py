@@ -80,6 +80,7 @@ class SQLiteStore(Store):
     wait_to_delete = ""
     skip_to_delete = ""
     own = ""
+    never = "''"
     server_start = "null"
 
     def __init__(self, **tables: str) -> None:
@@ -226,6 +227,10 @@ class SQLiteStore(Store):
         """Read a JSON array of objects as a table."""
         typed = ", ".join(f"json_extract(value, '$.{column}') as {column}" for column in columns)
         return f"(select {typed} from json_each(%({parameter})s)) as c"
+
+    def few(self, number: str) -> str:
+        """Nothing: rows of an IN or a join are looked up by their ids."""
+        return "true"
 
     def append(self, entry: str) -> str:
         """Append with the JSON functions; a full list loses the second entry, so that the first stays."""

@@ -1,12 +1,13 @@
 """Write: the statements of the store, once for both databases. Text only; base runs it, a dialect fills it in.
 
-What differs between databases stands in braces: `{now}`, `{later:seconds}` and `{ago:seconds}` (that long after and
-before now), `{rows:name}` (a table made from one JSON parameter), `{append:entry}` (the row's errors with one more),
-`{wait}` and `{skip}` (how rows are locked; `{wait_to_delete}` and `{skip_to_delete}` keep off new references to them,
-too), `{returning:columns}`, `{json:x}`, `{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
+What differs between databases stands in braces: `{now}`, `{never}` (an instant before all others), `{later:seconds}`
+and `{ago:seconds}` (that long after and before now), `{rows:name}` (a table made from one JSON parameter),
+`{few:number}` (always true, and rare for a planner), `{append:entry}` (the row's errors with one more), `{wait}` and
+`{skip}` (how rows are locked; `{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too),
+`{returning:columns}`, `{json:x}`, `{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
 
-Each write names what it expects of a row, and the rows that come back are the answer. Rows are locked in the order of
-their ids; those in somebody else's hands are waited for by the verbs of people, and skipped by those of workers.
+Each write names what it expects of a row, and the rows that come back are the answer. Rows in somebody else's hands are
+skipped by the verbs of workers. Those of people wait for them, and lock theirs in the order of their ids.
 """
 
 from __future__ import annotations
@@ -87,8 +88,9 @@ served(queue, room) as (select c.queue, c.room from {rows:queues} where c.queue 
 NOT_ALONE = """
       and not ready.alone"""
 
+# The `case` keeps PostgreSQL from making a join of it, for which it might read all rows of a pair.
 SOME_NAMES = """
-      and ready.name in (select c.name from {rows:names})"""
+      and case when ready.name in (select c.name from {rows:names}) then true else false end"""
 
 # The claim walks the (queue, priority) pairs that exist, highest priority first, and takes the oldest due rows of each:
 # finished rows are not in the index, and future ones of a higher priority cost one probe a pair.
@@ -117,6 +119,8 @@ open as materialized (
 )
 """
 
+# What is taken is looked up by its ids, however small PostgreSQL believes the table to be: it may have made its plan
+# when there was nothing in it. Hence `{few}`, and a `case` around what leaves hardly a row, as it believes.
 CLAIM = (
     WALK
     + """,
@@ -133,8 +137,8 @@ placed as (
 ),
 taken as materialized (
   select placed.id, placed.expired from placed
-  where placed.place = 1 or not exists (
-    select 1 from placed as suspect where suspect.alone and suspect.place <= placed.place)
+  where placed.place = 1
+    or placed.place < coalesce((select min(suspect.place) from placed as suspect where suspect.alone), 2147483647)
   order by placed.place limit %(limit)s
 )
 update {job} as job set
@@ -150,7 +154,7 @@ update {job} as job set
   finished_at = case when taken.expired then {now} end,
   prune_at = case when taken.expired then {later:job.keep_failed} end,
   errors = case when taken.expired then {append:%(expiry)s} else job.errors end
-from taken where job.id = taken.id and job.state = 'READY'
+from taken where job.id = taken.id and {few:taken.id} and case when job.state = 'READY' then true else false end
 {returning:id, state, name, queue, priority, args, kwargs, meta, attempts, max_attempts, crashes, max_crashes, alone,
   restart, timeout, keep, enqueued_at, run_at, first_started_at, started_at, schedule, tick}
 """
@@ -244,16 +248,21 @@ job.id, job.token, job.state, job.worker, job.name, job.queue, job.attempts, job
 job.max_crashes, job.alone, job.restart
 """
 
-# The plus keeps both planners from walking the ids of the whole table for the order; the few held rows have an index.
 HELD_BY = f"""
 select {HELD_COLUMNS} from {{job}} as job where job.worker = %(worker)s order by job.id
 """
 
+# The chores walk the index of what they are about, in its order, until they have enough. That has to look best to
+# PostgreSQL whatever its statistics say. Where it has none, it believes that `is null` or an equality leaves hardly a
+# row, and would rather read the whole table; so what the index doesn't know stands in a `case`, of which it believes
+# that it leaves half. And where it believes that next to nothing is found, a bound on both sides, and an order by the
+# indexed column alone, keep it from reading all of it in order to sort it.
+
 # A row that somebody locks is passed over: its keeper couldn't renew it, and does so as soon as it is free.
 LAPSED = f"""
 select {HELD_COLUMNS} from {{job}} as job
-where job.worker is not null and {_LAPSED} and job.name > ''
-order by +job.id limit %(limit)s {{skip}}
+where job.worker is not null and case when {_LAPSED} and job.name > '' then true else false end
+order by job.worker, job.id limit %(limit)s {{skip}}
 """
 
 PEEK = f"""
@@ -272,8 +281,8 @@ select distinct job.queue from {rows:ids} join {job} as job on job.id = c.id
 EXPIRE = """
 with todo as materialized (
   select job.id from {job} as job
-  where job.state = 'READY' and job.expires_at is not null and job.expires_at <= {now}
-  order by job.id limit %(limit)s {skip}
+  where job.state = 'READY' and job.expires_at > {never} and job.expires_at <= {now}
+  order by job.expires_at limit %(limit)s {skip}
 )
 update {job} as job set state = 'CANCELLED', finished_at = {now}, prune_at = {later:job.keep_failed},
   errors = {append:%(expiry)s}
@@ -339,22 +348,30 @@ select worker.identity, worker.host, worker.pid, worker.queues, worker.slots,
 from {worker} as worker order by worker.identity
 """
 
-PRUNABLE = """
-select job.id from {job} as job
-where job.prune_at is not null and job.prune_at <= {now} and job.worker is null
-  and job.state in ('SUCCESSFUL', 'FAILED', 'CANCELLED')
-  and (job.unique_until is null or job.unique_until <= {now})
+_MAY_GO = """job.worker is null and job.state in ('SUCCESSFUL', 'FAILED', 'CANCELLED')
+  and (job.unique_until is null or job.unique_until <= {now})"""
+
+_PRUNE = """
+with todo as materialized (
+  select job.id from {job} as job where ONLY {skip_to_delete}
+)
+delete from {job} as job where job.id in (select todo.id from todo) {returning:id}
 """
 
-PRUNABLE_AFTER = f"{PRUNABLE} and job.id > %(after)s order by job.id limit %(limit)s"
+PRUNE = _PRUNE.replace(
+    "ONLY",
+    f"""job.prune_at <= {{now}} and case when {_MAY_GO} then true else false end
+  order by job.prune_at limit %(limit)s""",
+)
 
-_PRUNE = f"""
-with todo as materialized ({PRUNABLE}ONLY order by job.id limit %(limit)s {{skip_to_delete}})
-delete from {{job}} as job where job.id in (select todo.id from todo) {{returning:id}}
+# These two go by id alone; an index of dates that look few would be read for each of them.
+_BY_ID = f"case when job.prune_at <= {{now}} and {_MAY_GO} then true else false end"
+
+PRUNE_ONE = _PRUNE.replace("ONLY", f"job.id = %(only)s and {_BY_ID}")
+
+PRUNABLE_AFTER = f"""
+select job.id from {{job}} as job where job.id > %(after)s and {_BY_ID} order by job.id limit %(limit)s
 """
-
-PRUNE = _PRUNE.replace("ONLY", "")
-PRUNE_ONE = _PRUNE.replace("ONLY", " and job.id = %(only)s")
 
 PULSE = "select {utc:{server_start}}, {utc:{now}}"
 

@@ -23,7 +23,7 @@ DIALECTS: dict[str, ModuleType] = {"postgresql": postgresql, "sqlite": sqlite}
 PARTS = frozenset({"WALK", "EVERY_QUEUE", "NAMED_QUEUES", "NOT_ALONE", "SOME_NAMES", "PICKED", "APPEND"})
 """Constants that are parts of statements, filled in when these are put together."""
 
-WITHIN = frozenset({"WALK", "PRUNABLE", "HELD_COLUMNS"})
+WITHIN = frozenset({"WALK", "HELD_COLUMNS"})
 """Constants whose text stands in other constants already, and is mutated there."""
 
 

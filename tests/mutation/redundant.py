@@ -60,8 +60,14 @@ LISTED: tuple[Redundant, ...] = (
         on=("sqlite",),
     ),
     *_each(
-        "PRUNE_ONE: without order by job.id\nPRUNE_ONE: without limit %(limit)s",
-        "it is about one id; order and limit come with the text that it shares with PRUNE",
+        "LAPSED: without job.id",
+        "an index of SQLite keeps rows of one value in the order of their ids",
+        on=("sqlite",),
+    ),
+    *_each(
+        "PRUNABLE_AFTER: without order by job.id",
+        "SQLite goes through the ids of a table in their order",
+        on=("sqlite",),
     ),
     *_each(
         """
@@ -133,7 +139,10 @@ LISTED: tuple[Redundant, ...] = (
         "who asks makes a set of the answer; it keeps the names of a thousand jobs from being sent a thousand times",
     ),
     *_each(
-        "CLAIM: true for job.state = 'READY'",
+        """
+        CLAIM: true for case when job.state = 'READY' then true else false end
+        CLAIM: true for job.state = 'READY' of case when job.state = 'READY' then true else false end
+        """,
         "the rows were READY when they were picked, and are locked since (SQLite: by the only writer)",
     ),
     *_each(
@@ -158,13 +167,19 @@ LISTED: tuple[Redundant, ...] = (
         "CHANGE_LAPSED: without max_attempts = todo.max_attempts",
         "what is taken back keeps the max_attempts that was read; the assignment comes with CHANGE, where it counts",
     ),
+    # -- what is said to the planner, and shows in tables of a million rows only (test_plans_of_big_tables.py)
     *_each(
-        "PRUNABLE_AFTER: true for job.prune_at is not null\nPRUNE_ONE: true for job.prune_at is not null",
-        "no date is never past; it is said so that SQLite uses the partial index, which a test of PRUNE's plan holds",
+        "EXPIRE: true for job.expires_at > {never}\nEXPIRE: >= in job.expires_at > {never}",
+        "no instant is never, nor before; a bound on both sides looks like few rows, which needn't be sorted",
     ),
     *_each(
-        "PRUNE: true for job.prune_at is not null\nEXPIRE: true for job.expires_at is not null",
-        "no date is never past, and PostgreSQL knows that the partial index serves; SQLite wants it said",
+        "CLAIM: true for {few:taken.id}",
+        "it is true of any number, and has PostgreSQL look rows up instead of reading the table",
+        on=("postgresql",),
+    ),
+    *_each(
+        "PICKED: without limit 1000",
+        "a claim asks for no more; a limit that stands in the text is believed, one that is a value isn't",
         on=("postgresql",),
     ),
 )

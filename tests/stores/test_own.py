@@ -15,7 +15,7 @@ from django_jobs.stores import statements
 from django_jobs.stores.base import Store
 
 COMPOSED = {"CLAIM", "NEXT_DUE"}
-FRAGMENTS = {"WALK", "EVERY_QUEUE", "NAMED_QUEUES", "NOT_ALONE", "SOME_NAMES", "HELD_COLUMNS", "PRUNABLE"}
+FRAGMENTS = {"WALK", "EVERY_QUEUE", "NAMED_QUEUES", "NOT_ALONE", "SOME_NAMES", "HELD_COLUMNS"}
 
 
 pytestmark = pytest.mark.django_db

@@ -1,0 +1,301 @@
+"""What a statement costs must not depend on how many rows there are, nor on what the database knows of them.
+
+The work that a plan took is counted, never its time. On small tables PostgreSQL may well read all there is; there the
+count alone says whether that is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_jobs.records import Lease
+from django_jobs.states import State
+from django_jobs.stores.base import Store
+from django_jobs.transitions import Change
+from tests.factories import failure, request, seconds
+from tests.stores.filling import analyze, empty, fill
+from tests.stores.plans import (
+    COMPILED_ABOVE,
+    TABLE,
+    Plan,
+    Statement,
+    explained,
+    generic_plan_of,
+    plan_of,
+    prepared,
+    statements_of,
+    undone,
+)
+
+pytestmark = pytest.mark.django_db
+
+ROUND = 1_000
+
+FEW = {"running": 20, "lapsed": 20, "stopping": 10}
+
+
+def counts_of(rows: int) -> dict[str, int]:
+    """Say what a table of so many rows holds: most is kept, or for later; the rest has to be dealt with."""
+    twentieth = rows // 20
+    return {
+        "kept": 8 * twentieth,
+        "future": 8 * twentieth,
+        "prunable": 2 * twentieth,
+        "due": twentieth,
+        "expired": twentieth,
+    }
+
+
+# -- what the database knows
+
+STATISTICS: dict[str, Callable[[Store, BaseDatabaseWrapper, int], None]] = {}
+
+
+def statistics(prepare: Callable[[Store, BaseDatabaseWrapper, int], None]) -> Callable[..., None]:
+    STATISTICS[prepare.__name__] = prepare
+    return prepare
+
+
+def fill_table(store: Store, connection: BaseDatabaseWrapper, rows: int) -> None:
+    fill(store, connection, **counts_of(rows), **(FEW if rows else {}))
+
+
+@statistics
+def never(store: Store, connection: BaseDatabaseWrapper, rows: int) -> None:
+    fill_table(store, connection, rows)
+
+
+@statistics
+def of_an_empty_table(store: Store, connection: BaseDatabaseWrapper, rows: int) -> None:
+    analyze(connection)
+    fill_table(store, connection, rows)
+
+
+@statistics
+def when_all_were_due(store: Store, connection: BaseDatabaseWrapper, rows: int) -> None:
+    fill(store, connection, due=1_000)
+    analyze(connection)
+    fill_table(store, connection, rows)
+
+
+@statistics
+def when_all_were_running(store: Store, connection: BaseDatabaseWrapper, rows: int) -> None:
+    fill(store, connection, running=1_000)
+    analyze(connection)
+    fill_table(store, connection, rows)
+
+
+@statistics
+def when_all_had_ended(store: Store, connection: BaseDatabaseWrapper, rows: int) -> None:
+    fill(store, connection, kept=1_000)
+    analyze(connection)
+    fill_table(store, connection, rows)
+
+
+@statistics
+def fresh(store: Store, connection: BaseDatabaseWrapper, rows: int) -> None:
+    fill_table(store, connection, rows)
+    analyze(connection)
+
+
+@statistics
+def of_a_full_table_that_is_empty_now(store: Store, connection: BaseDatabaseWrapper, rows: int) -> None:
+    fill_table(store, connection, 10_000)
+    analyze(connection)
+    empty(connection)
+    fill_table(store, connection, rows)
+
+
+# -- the statements
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verb:
+    """A statement, the indexes by which it may find its rows, and the work it may take: pages, or thousands of steps.
+
+    `may_sort` is whether it may look at more rows than it wants; one that `is_rare` may be compiled.
+    """
+
+    name: str
+    call: Callable[[], Any]
+    pages: int
+    steps: int
+    by: tuple[str, ...] = ("id",)
+    may_sort: bool = True
+    is_rare: bool = False
+
+
+def verbs(store: Store, connection: BaseDatabaseWrapper) -> Iterator[Verb]:
+    """Give the verbs that loops call again and again, about rows that are in the table."""
+    asked = {
+        "all": request(limit=100),
+        "one": request(limit=1, empty_handed=False),
+        "named queues": request(limit=100, queues=("q0", "q1", "q2")),
+        "caps": request(limit=100, queues=("q0", "q1"), rooms={"q0": 4}),
+        "names": request(limit=100, queues=("q0", "q1", "q2"), names=("shop.greet",)),
+    }
+    for kind, each in asked.items():
+        yield Verb(
+            name=f"claim {kind}", call=lambda each=each: store.claim(connection, each, 1), by=("django_jobs_claim",),
+            pages=3_000, steps=300,
+        )  # fmt: skip
+        yield Verb(
+            name=f"next_due {kind}", call=lambda each=each: store.next_due(connection, each), by=("django_jobs_claim",),
+            pages=200, steps=10,
+        )  # fmt: skip
+    held, stopping = leases(connection, "RUNNING"), leases(connection, "CANCELLED")
+    for name, state, gone, why in [
+        ("succeed", State.SUCCESSFUL, False, None),
+        ("succeed and go", State.SUCCESSFUL, True, None),
+        ("change", State.READY, False, failure()),
+    ]:
+        changes = [
+            Change(lease=lease, state=state, attempts=1, max_attempts=3, crashes=0, alone=False, gone=gone, failure=why)
+            for lease in held
+        ]
+        yield Verb(
+            name=name, call=lambda changes=changes: store.settle(connection, changes), pages=1_500, steps=20,
+            by=("id", "django_jobs_held"),
+        )  # fmt: skip
+    yield Verb(
+        name="reclaim", call=lambda: store.reclaim(connection, changes), by=("id", "django_jobs_held"), pages=1_500,
+        steps=20,
+    )  # fmt: skip
+    yield Verb(
+        name="renew", call=lambda: store.renew(connection, held, lease=seconds(60)), by=("id", "django_jobs_held"),
+        pages=1_500, steps=10,
+    )  # fmt: skip
+    yield Verb(
+        name="let go",
+        call=lambda: store.let_go(connection, stopping),
+        by=("id", "django_jobs_held"),
+        pages=500,
+        steps=10,
+    )
+    yield Verb(
+        name="let go lapsed", call=lambda: store.let_go_lapsed(connection, stopping), by=("id", "django_jobs_held"),
+        pages=500, steps=10,
+    )  # fmt: skip
+    yield Verb(name="peek", call=lambda: store.peek(connection, [lease.id for lease in held]), pages=200, steps=5)
+    yield Verb(
+        name="held by", call=lambda: store.held_by(connection, "w1"), by=("django_jobs_held",), pages=100, steps=5
+    )
+    yield Verb(
+        name="lapsed", call=lambda: store.lapsed(connection, limit=ROUND), by=("django_jobs_held",), pages=1_500,
+        steps=50, may_sort=False,
+    )  # fmt: skip
+    yield Verb(
+        name="expire", call=lambda: store.expire(connection, limit=ROUND), by=("django_jobs_expiry",), pages=20_000,
+        steps=500, may_sort=False,
+    )  # fmt: skip
+    yield Verb(
+        name="prune", call=lambda: store.prune(connection, limit=ROUND), by=("django_jobs_prune",), pages=10_000,
+        steps=200, may_sort=False,
+    )  # fmt: skip
+    yield Verb(
+        name="prune one", call=lambda: store.prune(connection, limit=1, only=10**12), pages=100, steps=5,
+    )  # fmt: skip
+    yield Verb(
+        name="workers", call=lambda: store.workers(connection), by=("django_jobs_held",), pages=100, steps=5,
+        is_rare=True,
+    )  # fmt: skip
+
+
+def leases(connection: BaseDatabaseWrapper, state: str) -> list[Lease]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select id, token from django_jobs_job where state = %s and worker is not null order by id limit 30",
+            [state],
+        )
+        found = [Lease(id=job_id, token=token) for job_id, token in cursor.fetchall()]
+    return found or [Lease(id=10**12, token=1)]
+
+
+def wrong(verb: Verb, plan: Plan, connection: BaseDatabaseWrapper, *, is_big: bool) -> Iterator[str]:
+    """Say what a plan does that it shouldn't."""
+    found = f"{verb.name}: {{}}, by {sorted(plan.indexes)}, work {plan.work:,}, cost {plan.cost:,.0f}"
+    if plan.work > (verb.steps if connection.vendor == "sqlite" else verb.pages):
+        yield found.format("too much work")
+    if plan.cost > COMPILED_ABOVE and not verb.is_rare:
+        yield found.format("it would be compiled")
+    if connection.vendor == "sqlite" or is_big:
+        if plan.scans:
+            yield found.format("it reads the whole table")
+        if plan.indexes.isdisjoint(verb.by):
+            yield found.format(f"not by {verb.by}")
+    if plan.sorts and not verb.may_sort:
+        yield found.format("it sorts all that it might find")
+
+
+def wrongs(store: Store, connection: BaseDatabaseWrapper, *, is_big: bool) -> str:
+    """Look at the plans of all verbs, and say what is wrong with them, a line each."""
+    ways = [plan_of] if connection.vendor == "sqlite" else [plan_of, generic_plan_of]
+    return "\n".join(
+        f"{way.__name__} {text}"
+        for verb in verbs(store, connection)
+        for statement in statements_of(connection, verb.call)
+        if TABLE in statement[0]
+        for way in ways
+        for text in wrong(verb, way(connection, statement), connection, is_big=is_big)
+    )
+
+
+@pytest.mark.parametrize("known", STATISTICS)
+@pytest.mark.parametrize("rows", [0, 1_000])
+def test_on_a_small_table_no_statement_takes_long_whatever_is_known_of_it(
+    store: Store, connection: BaseDatabaseWrapper, rows: int, known: str
+) -> None:
+    empty(connection)
+    STATISTICS[known](store, connection, rows)
+    assert wrongs(store, connection, is_big=False) == ""
+
+
+def test_among_a_million_rows_each_statement_finds_its_own_by_its_index_with_stale_and_fresh_statistics(
+    store: Store, connection: BaseDatabaseWrapper
+) -> None:
+    empty(connection)
+    of_an_empty_table(store, connection, 1_000_000)
+    assert wrongs(store, connection, is_big=True) == ""
+    analyze(connection)
+    assert wrongs(store, connection, is_big=True) == ""
+
+
+def test_a_plan_that_was_made_while_the_table_was_empty_serves_a_full_one(
+    store: Store, connection: BaseDatabaseWrapper
+) -> None:
+    """Workers that started before there were any jobs keep such plans until statistics are gathered."""
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite plans anew when it gathers statistics, and looks at no others")
+    empty(connection)
+    plans = [
+        (verb, prepared(connection, f"ours{number}", statement))
+        for number, verb in enumerate(verbs(store, connection))
+        for statement in statements_of(connection, verb.call)
+    ]
+    for _, execute in plans:
+        explained(connection, execute)
+    fill_table(store, connection, 100_000)
+    found = [
+        text for verb, execute in plans for text in wrong(verb, again(connection, execute), connection, is_big=True)
+    ]
+    assert "\n".join(found) == ""
+
+
+def again(connection: BaseDatabaseWrapper, execute: Statement) -> Plan:
+    with undone(connection):
+        return explained(connection, execute)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("known", STATISTICS)
+def test_among_a_million_rows_each_statement_finds_its_own_by_its_index_whatever_is_known_of_them(
+    store: Store, connection: BaseDatabaseWrapper, known: str
+) -> None:
+    empty(connection)
+    STATISTICS[known](store, connection, 1_000_000)
+    assert wrongs(store, connection, is_big=True) == ""
