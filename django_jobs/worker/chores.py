@@ -15,17 +15,23 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
 
+TOLD_AT_ONCE = 100_000
+"""After so many pruned jobs that is told, though there are more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duty:
     """Something to be done every `interval` seconds. It says how much it found to do.
 
-    A duty that judges others by time holds off for `hold` seconds after the start and after an error: leases that
-    lapsed while the database was away belong to workers that are about to renew them.
+    Where it finds `full`, there may be more: it comes again when the others have had their turn. A duty that judges
+    others by time holds off for `hold` seconds after the start and after an error: leases that lapsed while the
+    database was away belong to workers that are about to renew them.
     """
 
     name: str
     interval: float
     do: Callable[[BaseDatabaseWrapper], int]
+    full: int | None = None
     hold: float = 0.0
 
 
@@ -34,10 +40,29 @@ def duties() -> tuple[Duty, ...]:
     quarter = settings().lease.total_seconds() / 4
     return (
         Duty(name="reclaim", interval=min(INTERVAL, quarter), do=Reclaimer().look, hold=quarter),
-        Duty(name="expire", interval=20.0, do=lifecycle.expire),
-        Duty(name="prune", interval=3600.0, do=lifecycle.prune),
+        Duty(name="expire", interval=20.0, do=lifecycle.expire, full=lifecycle.CHUNK),
+        Duty(name="prune", interval=3600.0, do=Pruner().go_on, full=lifecycle.CHUNK),
         Duty(name="sweep", interval=600.0, do=lifecycle.sweep),
     )
+
+
+class Pruner:
+    """Deletes a round at a time: no backlog keeps anybody from anything, and each can be left at any time."""
+
+    def __init__(self) -> None:
+        self._after: int | None = None
+        self._untold = 0
+
+    def go_on(self, connection: BaseDatabaseWrapper) -> int:
+        """Delete one round, and say how many jobs it found. Tells of many rounds at once."""
+        pruned = lifecycle.prune_round(connection, after=self._after)
+        is_over = pruned.found < lifecycle.CHUNK
+        self._after = None if is_over else pruned.after
+        self._untold += pruned.gone
+        if is_over or self._untold >= TOLD_AT_ONCE:
+            lifecycle.tell_of_pruned(self._untold)
+            self._untold = 0
+        return pruned.found
 
 
 class Chores:
@@ -60,12 +85,18 @@ class Chores:
         for duty in self._duties:
             if clock.monotonic() < self._due[duty.name]:
                 continue
-            self._due[duty.name] = clock.monotonic() + duty.interval
+            began = clock.monotonic()
+            self._due[duty.name] = began + duty.interval
             try:
                 with self._link.connected() as connection:
-                    duty.do(connection)
+                    found = duty.do(connection)
             except Exception as error:  # noqa: BLE001 - told below, when the others are done
                 errors.append(error)
+                continue
+            if duty.full is not None and found >= duty.full:
+                # Meanwhile the database is left to the others for as long as this took.
+                now = clock.monotonic()
+                self._due[duty.name] = now + (now - began)
         if errors:
             self._is_shaken = True
             self._hold_off()

@@ -13,6 +13,7 @@ from django.db import OperationalError, connections
 from django_jobs import clock, lifecycle, signals
 from django_jobs.models import Job
 from django_jobs.records import Lease
+from django_jobs.stores import store_for
 from django_jobs.worker.board import Board, Flag
 from django_jobs.worker.chores import Chores, Duty, duties
 from django_jobs.worker.keeper import Keeper
@@ -20,6 +21,7 @@ from django_jobs.worker.link import Link
 from django_jobs.worker.loop import Loop
 from django_jobs.worker.setback import pause_after
 from tests.factories import claim_one, locked, queue_job, seconds
+from tests.stores.filling import fill
 from tests.system.processes import until
 from tests.worker.conftest import make_board
 
@@ -259,6 +261,40 @@ class TestChores:
         chores.tick()
         chores.close()
         assert done == ["often", "seldom", "often", "often", "seldom"]
+
+    def test_a_duty_that_finds_as_much_as_it_takes_comes_again_after_the_others_and_a_pause_as_long_as_it_took(
+        self, frozen: clock.FrozenClock
+    ) -> None:
+        done: list[str] = []
+        found = [10, 10, 9]
+
+        def often(_: Any) -> int:
+            done.append("often")
+            return 10
+
+        def backlog(_: Any) -> int:
+            done.append("backlog")
+            frozen.advance(seconds(2))
+            return found.pop(0)
+
+        table = (Duty(name="often", interval=1, do=often), Duty(name="backlog", interval=60, do=backlog, full=10))
+        chores = Chores(link=Link("default"), duties=table)
+        delays = [chores.tick()]
+        for _ in range(4):
+            frozen.advance(seconds(1))
+            delays.append(chores.tick())
+        chores.close()
+        assert done == ["often", "backlog", "often", "often", "backlog", "often", "often", "backlog"]
+        # The other was due while it took its time.
+        assert delays == [0.0, 1.0, 0.0, 1.0, 0.0]
+
+    def test_expired_jobs_of_any_number_end_in_rounds(self, frozen: clock.FrozenClock) -> None:
+        fill(store_for("default"), connections["default"], expired=2_500)
+        chores = Chores(link=Link("default"), duties=duties())
+        delays = [chores.tick() for _ in range(3)]
+        chores.close()
+        assert delays == [0.0, 0.0, 15.0]
+        assert Job.objects.filter(state="CANCELLED").count() == 2_500
 
     def test_a_duty_that_fails_does_not_keep_the_others_from_theirs(self, frozen: clock.FrozenClock) -> None:
         done: list[str] = []
