@@ -64,6 +64,7 @@ class Settings:
     """DJANGO_JOBS with its defaults, checked. Field names are the keys in lower case.
 
     `queues` maps each allowed queue to its cap for one command, None for no cap; None instead allows every queue.
+    `listen` says whether processes with these settings notify and listen, on PostgreSQL.
     """
 
     database: str = "default"

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from django.db import DatabaseError, IntegrityError, InterfaceError, OperationalError, connections, transaction
 
@@ -100,12 +101,37 @@ def _chunks(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
 def _after_commit(connection: BaseDatabaseWrapper, jobs: list[tuple[int, NewJob]]) -> None:
     """Have the commit wake workers and tell. Under manual transactions nobody is told: the poll finds the rows."""
     if connection.in_atomic_block or connection.get_autocommit():
+        woken = _woken_by_next_commit(connection)
         # Not a partial: Django asks a hook that failed for its qualified name, and would raise in the caller's request.
-        connection.on_commit(lambda: _announce(connection, jobs), robust=True)
+        connection.on_commit(lambda: _announce(connection, jobs, woken), robust=True)
 
 
-def _announce(connection: BaseDatabaseWrapper, jobs: list[tuple[int, NewJob]]) -> None:
-    _wake(connection, {job.queue for _, job in jobs})
+@dataclass(slots=True)
+class _Woken:
+    """The queues for which a commit has woken workers; its hooks share it, and their running takes as long as it takes.
+
+    Each call has a hook of its own, so that a savepoint that is rolled back takes its own along.
+    """
+
+    queues: set[str] = field(default_factory=set)
+    is_committed: bool = False
+
+
+_woken: WeakKeyDictionary[BaseDatabaseWrapper, _Woken] = WeakKeyDictionary()
+
+
+def _woken_by_next_commit(connection: BaseDatabaseWrapper) -> _Woken:
+    woken = _woken.get(connection)
+    if woken is None or woken.is_committed:
+        woken = _woken[connection] = _Woken()
+    return woken
+
+
+def _announce(connection: BaseDatabaseWrapper, jobs: list[tuple[int, NewJob]], woken: _Woken) -> None:
+    woken.is_committed = True
+    queues = {job.queue for _, job in jobs} - woken.queues
+    woken.queues |= queues
+    _wake(connection, queues)
     if signals.job_enqueued.has_listeners():
         for job_id, job in jobs:
             signals.tell(signals.job_enqueued, job.name, job_id=job_id, name=job.name, queue=job.queue)
@@ -115,7 +141,12 @@ _notified: dict[tuple[str, str], float] = {}
 
 
 def _wake(connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
-    """Notify in a statement of its own: within a business transaction it would hold a lock through the commit."""
+    """Notify in a statement of its own: within a business transaction it would hold a lock through the commit.
+
+    Where the settings want nobody to listen, nobody is notified.
+    """
+    if not settings().listen:
+        return
     now = clock.monotonic()
     loud = sorted(q for q in queues if not 0 <= now - _notified.get((connection.alias, q), -1.0) < SILENCE)
     if not loud:
