@@ -172,8 +172,10 @@ class Crew:
         """Settle what has ended, claim for the free slots, and give the seconds until the next turn is wanted."""
         with self._changed:
             ended, self._ended = self._ended, []
+            again: list[Run] = []
             if self._locked and clock.monotonic() >= self._locked_at:
-                ended, self._locked = self._locked + ended, []
+                again, self._locked = self._locked, []
+                ended = again + ended
         try:
             self._disown_unanswered()
             locked = self._settled(ended)
@@ -182,22 +184,27 @@ class Crew:
                 # Ends are kept until they can be written.
                 self._ended = ended + self._ended
             raise
-        self._put_aside(locked)
+        self._put_aside(locked, again=again)
         try:
             delay = self._claimed()
         finally:
             self._end_lives()
         return min(delay, max(0.0, self._locked_at - clock.monotonic())) if self._locked else delay
 
-    def _put_aside(self, locked: list[Run]) -> None:
-        """Try these ends again in a moment; meanwhile others are written as ever."""
+    def _put_aside(self, locked: list[Run], *, again: list[Run]) -> None:
+        """Try these ends again in a moment; meanwhile others are written as ever.
+
+        Those that wait already wait no longer because of these, and only those that were tried `again` in vain wait
+        longer than the first time: where many workers claim, each turn finds a few rows that somebody locks briefly.
+        """
+        tried = {claim.lease for claim, _ in again}
         with self._changed:
-            self._locked += locked
-            if locked:
+            if not any(claim.lease in tried for claim, _ in locked) and not self._locked:
+                self._locked_pause = LOCKED_PAUSE
+            if locked and not self._locked:
                 self._locked_at = clock.monotonic() + self._locked_pause
                 self._locked_pause = min(2 * self._locked_pause, LONGEST_LOCKED_PAUSE)
-            elif not self._locked:
-                self._locked_pause = LOCKED_PAUSE
+            self._locked += locked
 
     def _end_lives(self) -> None:
         """Leave to the clock whatever somebody may find held under claims of which nothing is in hand any more."""

@@ -266,6 +266,44 @@ def test_an_end_whose_row_somebody_locks_waits_without_holding_up_others(
     assert Job.objects.get(pk=stuck.pk).state == "SUCCESSFUL"
 
 
+@pytest.mark.skipif(connections["default"].vendor == "sqlite", reason="SQLite has no row locks")
+def test_an_end_that_waits_for_a_lock_is_tried_again_in_time_though_others_come_to_wait(
+    make_crew: MakeCrew, frozen: clock.FrozenClock
+) -> None:
+    first, second, third = (jobs.note.later(n) for n in (1, 2, 3))
+    crew = make_crew(concurrency=3, poll=5.0)
+    work(crew)
+    with locked(second.pk), locked(third.pk):
+        with locked(first.pk):
+            assert crew.turn() == pytest.approx(0.1)
+        for moment in (0.06, 0.12):
+            frozen.advance(seconds(0.06))
+            crew._ended.append((crew._todo.popleft(), Succeeded()))
+            delay = crew.turn()
+            is_written = Job.objects.get(pk=first.pk).state == "SUCCESSFUL"
+            assert is_written is (moment > 0.1)
+        # What was tried again in vain waits longer.
+        assert delay == pytest.approx(0.2)
+    frozen.advance(seconds(0.201))
+    crew.turn()
+    assert states() == {"SUCCESSFUL": 3}
+
+
+@pytest.mark.skipif(connections["default"].vendor == "sqlite", reason="SQLite has no row locks")
+def test_an_end_whose_row_stays_locked_is_tried_ever_more_seldom(
+    make_crew: MakeCrew, frozen: clock.FrozenClock
+) -> None:
+    job = jobs.note.later(1)
+    crew = make_crew(concurrency=1, poll=5.0)
+    work(crew)
+    delays = []
+    with locked(job.pk):
+        for _ in range(6):
+            delays.append(crew.turn())
+            frozen.advance(seconds(delays[-1] + 0.001))
+    assert delays == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+
+
 def test_o25_what_a_claim_took_whose_answer_was_lost_comes_back_uncounted(
     make_crew: MakeCrew, frozen: clock.FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
