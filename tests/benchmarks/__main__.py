@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks import addresses, report
+from tests.benchmarks.peers import NAMES as PEERS
 from tests.benchmarks.sizes import BY_NAME
 
 NAMES = (
@@ -33,6 +35,8 @@ VENDORS = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 def main(arguments: Sequence[str]) -> int:
     """Measure as asked, print, and give the exit code."""
     options = _parser().parse_args(arguments)
+    # As an exception, so that what was started is ended, and what was made is dropped.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if options.inside:
         from tests.benchmarks.inside import measure
 
@@ -46,6 +50,13 @@ def main(arguments: Sequence[str]) -> int:
             said = result["databases"][vendor] = _measured(url, options)
             if vendor == "postgresql":
                 said["server"] = report.server(url)
+                if options.peers is not None:
+                    from tests.benchmarks.peers.compare import compare
+
+                    names = options.peers or PEERS
+                    result["peers"] = compare(
+                        url, names, size=options.size, times=options.times, python=options.peer_python
+                    )
     print(_page(result))
     if options.json:
         options.json.write_text(json.dumps(result, indent=1))
@@ -58,6 +69,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--on", nargs="+", choices=list(VENDORS), help="measure on these databases only")
     parser.add_argument("--times", type=int, help="runs of each figure; three, or one of the small size")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all there is to a file, too")
+    parser.add_argument(
+        "--peers", nargs="*", choices=PEERS, metavar="PEER",
+        help=f"install other queues for a while, and measure them, too: {', '.join(PEERS)}; all if none is named",
+    )  # fmt: skip
+    parser.add_argument("--peer-python", default=sys.executable, metavar="PATH", help="the Python that peers run on")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--small", dest="size", action="store_const", const="small", help="a quick trial")
     size.add_argument("--size", choices=list(BY_NAME), help=argparse.SUPPRESS)
@@ -108,7 +124,14 @@ def _measured(url: str, options: argparse.Namespace) -> dict[str, Any]:
         command = [sys.executable, "-m", "tests.benchmarks", "--inside", f"{into}", "--size", options.size]
         command += ["--only", *options.only, *(["--times", f"{options.times}"] if options.times else [])]
         environment = {**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "tests.benchmarks.settings"}
-        subprocess.run(command, env=environment, check=True)
+        with subprocess.Popen(command, env=environment) as process:
+            try:
+                code = process.wait()
+            finally:
+                # It ends the processes that it has started.
+                process.terminate()
+        if code:
+            raise SystemExit(code)
         found: dict[str, Any] = json.loads(into.read_text())
         return found
 
@@ -123,6 +146,8 @@ def _page(result: dict[str, Any]) -> str:
     for vendor, said in databases.items():
         parts.append(report.table(VENDORS[vendor], said["figures"]))
         parts += [f"**Refused:** `{name}`: {why}" for name, why in said["failures"].items()]
+    if "peers" in result:
+        parts.append(report.peer_table(result["peers"]))
     return "\n\n".join(parts)
 
 

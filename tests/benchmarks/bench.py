@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -248,7 +249,13 @@ def _bodies(notes: Notes) -> list[float]:
 
 def wait_for_bodies(notes: Notes, numbers: Sequence[int]) -> None:
     """Wait until these jobs have begun, asking nobody."""
-    processes.until(lambda: all(notes[number].runs for number in numbers), what="bodies begin", pause=0.002)
+    for number in numbers:
+        # One after the other: looking at all of them again and again would take a core from those that work.
+        processes.until(partial(_has_begun, notes, number), what=f"job {number} begins", pause=0.002)
+
+
+def _has_begun(notes: Notes, number: int) -> bool:
+    return notes[number].runs > 0
 
 
 def wait_for_ends(jobs: int) -> None:

@@ -20,9 +20,9 @@ PATIENCE = 900.0
 SAYS_IT_WORKS = " slots · "
 
 
-def until(condition: Callable[[], object], *, what: str, pause: float = 0.01) -> None:
+def until(condition: Callable[[], object], *, what: str, pause: float = 0.01, patience: float = PATIENCE) -> None:
     """Ask again and again until it is so."""
-    give_up = time.monotonic() + PATIENCE
+    give_up = time.monotonic() + patience
     while not condition():
         if time.monotonic() > give_up:
             raise Rejected(f"gave up waiting until {what}")
