@@ -1,4 +1,4 @@
-"""Measure, and print a table: `python -m tests.benchmarks`.
+"""Measure, and print a table: `python -m tests.benchmarks`, on Linux.
 
 Without DATABASE_URL it starts a PostgreSQL of its own, durable as shipped; with it, it makes a database of its own on
 that server. SQLite is measured in the same run, in a file. Nothing here passes or fails by a figure; a run in which not

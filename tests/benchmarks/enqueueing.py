@@ -45,7 +45,7 @@ def one_by_one(bench: Bench) -> list[Figure]:
         ours.append(jobs / spent[0])
         plain.append(jobs / spent[1])
     goal = "≥ 0.8 of raw" if bench.is_postgresql else "≥ 3,000"
-    what = "queue one by one: `later()`, each its own commit; raw: INSERT"
+    what = "queue one by one: `later()`, each its own commit, workers told; raw: INSERT"
     return [
         Figure(name="one_by_one", what=what, unit="jobs/s", values=tuple(ours), raw=tuple(plain), goal=goal),
     ]

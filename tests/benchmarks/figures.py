@@ -22,6 +22,8 @@ class Figure:
     values: tuple[float, ...]
     raw: tuple[float, ...] = ()
     goal: str = ""
+    beside: str = ""
+    """The name of another figure of the run that this one is a share of."""
 
     @property
     def value(self) -> float:

@@ -84,6 +84,7 @@ def as_json(figure: Figure) -> dict[str, Any]:
         "raw values": list(figure.raw),
         "ratio": figure.ratio,
         "goal": figure.goal,
+        "beside": figure.beside,
     }
 
 
@@ -95,21 +96,24 @@ def table(title: str, figures: Sequence[Mapping[str, Any]]) -> str:
         "| figure | | ours | spread | raw | ours / raw | goal |",
         "|---|---|--:|--:|--:|--:|---|",
     ]
+    values = {figure["name"]: figure["value"] for figure in figures}
     for figure in figures:
         value = f"{number(figure['value'])} {figure['unit']}".strip()
         spread = f"{100 * figure['spread']:.0f} %" if len(figure["values"]) > 1 else ""
         raw = "" if figure["raw"] is None else number(figure["raw"])
         ratio = "" if figure["ratio"] is None else f"{figure['ratio']:.2f}"
-        cells = (f"`{figure['name']}`", figure["what"], value, spread, raw, ratio, figure["goal"])
+        goal = figure["goal"]
+        if whole := values.get(figure["beside"]):
+            goal += f" (is {figure['value'] / whole:.2f})"
+        cells = (f"`{figure['name']}`", figure["what"], value, spread, raw, ratio, goal)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def number(value: float) -> str:
     """Write a number with about three digits that say something."""
-    if abs(value) >= 1_000:
-        return f"{value:,.0f}"
-    return f"{value:.{2 if abs(value) >= 1 else 3}f}"
+    digits = next((digits for digits, least in enumerate((100, 10, 1)) if abs(value) >= least), 3)
+    return f"{value:,.{digits}f}"
 
 
 def peer_table(peers: Mapping[str, Mapping[str, Any]]) -> str:

@@ -21,6 +21,8 @@ class Sizes:
     pickup: int
     pickup_pause: float
     idle_seconds: float
+    idle_settling: float
+    """Seconds before that: a server process that went idle tells of its last transactions up to ten seconds later."""
     idle_processes: tuple[int, ...]
     cost: int
     scaling: tuple[int, ...]
@@ -46,6 +48,7 @@ FULL = Sizes(
     pickup=200,
     pickup_pause=0.03,
     idle_seconds=20.0,
+    idle_settling=11.0,
     idle_processes=(1, 4),
     cost=20_000,
     scaling=(1, 2, 4, 8),
@@ -68,6 +71,7 @@ SMALL = Sizes(
     pickup=40,
     pickup_pause=0.03,
     idle_seconds=5.0,
+    idle_settling=11.0,
     idle_processes=(1, 4),
     cost=3_000,
     scaling=(1, 2, 4, 8),
@@ -90,6 +94,7 @@ TINY = Sizes(
     pickup=5,
     pickup_pause=0.01,
     idle_seconds=0.5,
+    idle_settling=0.0,
     idle_processes=(1,),
     cost=200,
     scaling=(1,),

@@ -116,13 +116,39 @@ def test_notes_tell_of_each_body_when_it_began_and_how_often_it_ran(tmp_path: Pa
     assert notes[1].pid == os.getpid()
 
 
-def test_a_table_shows_value_spread_raw_and_ratio() -> None:
-    figure = {
+def test_a_table_shows_value_spread_raw_ratio_and_the_share_of_another_figure() -> None:
+    drain = {
         "name": "drain", "what": "drain 5 jobs", "unit": "jobs/s", "value": 1234.5, "spread": 0.25,
-        "values": [1, 2], "raw": 2469.0, "ratio": 0.5, "goal": "",
+        "values": [1, 2], "raw": 2469.0, "ratio": 0.5, "goal": "", "beside": "",
     }  # fmt: skip
-    line = report.table("PostgreSQL", [figure]).splitlines()[-1]
-    assert line == "| `drain` | drain 5 jobs | 1,234 jobs/s | 25 % | 2,469 | 0.50 |  |"
+    held = {**drain, "name": "held", "value": 987.6, "raw": None, "ratio": None, "goal": "≥ 0.6", "beside": "drain"}
+    assert report.table("PostgreSQL", [drain, held]).splitlines()[-2:] == [
+        "| `drain` | drain 5 jobs | 1,234 jobs/s | 25 % | 2,469 | 0.50 |  |",
+        "| `held` | drain 5 jobs | 988 jobs/s | 25 % |  |  | ≥ 0.6 (is 0.80) |",
+    ]
+
+
+def test_numbers_are_written_with_three_digits_or_more() -> None:
+    numbers = [12345.6, 123.4, 12.34, 1.234, 0.1234, 0.0]
+    assert [report.number(value) for value in numbers] == ["12,346", "123", "12.3", "1.23", "0.123", "0.000"]
+
+
+def test_a_peer_that_could_not_run_is_listed_with_the_reason() -> None:
+    peers: dict[str, dict[str, Any]] = {
+        "one": {
+            "version": "1.6",
+            "one_by_one": 245.0,
+            "many": None,
+            "drain": 286.4,
+            "pickup_p50": 5.1,
+            "pickup_p99": 8.6,
+        },
+        "other": {"note": "Rejected: there is no Redis at 127.0.0.1:6379"},
+    }
+    assert report.peer_table(peers).splitlines()[-2:] == [
+        "| one | 1.6 | 245 | none | 286 | 5.10 / 8.60 |  |",
+        "| other |  | none | none | none |  | Rejected: there is no Redis at 127.0.0.1:6379 |",
+    ]
 
 
 def test_a_run_that_is_not_durable_or_not_alone_is_warned_of() -> None:

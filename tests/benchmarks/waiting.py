@@ -169,6 +169,7 @@ def _idled(bench: Bench, workers: int) -> dict[str, float]:
                 "transactions": bench.transactions() if bench.is_postgresql else 0,
             }
 
+        time.sleep(bench.sizes.idle_settling)
         return per_second(looks, bench.sizes.idle_seconds)
 
 
