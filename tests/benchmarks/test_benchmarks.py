@@ -59,6 +59,8 @@ WITHOUT_RAW = {
 BESIDE_RAW = ("one_by_one", "many", "drain", "pickup", "cost", "scaling")
 
 
+# Ten commands are started for each half, which is dear.
+@pytest.mark.soak
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="reads what Linux says of processes")
 @pytest.mark.parametrize("names", HALVES, ids=("first", "second"))
 def test_each_measurement_gives_its_figures_from_runs_in_which_each_job_succeeded_once(
