@@ -14,6 +14,8 @@ import threading
 import time
 import warnings
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from asgiref.sync import sync_to_async
@@ -107,14 +109,21 @@ def wait_for_file(path: str, gate: str) -> None:
     append_line(path, "end")
 
 
-@job(timeout=None)
-def wait_alone_for_file(path: str, gate: str) -> None:
-    """Do as `wait_for_file`, and say where another body of the kind is there; a lock shows that, which ends with it."""
+@contextmanager
+def alone(path: str) -> Iterator[None]:
+    """Say where another body is in here for the same file; a lock shows that, which ends with its process."""
     with Path(f"{path}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             append_line(path, "beside another")
+        yield
+
+
+@job(timeout=None)
+def wait_alone_for_file(path: str, gate: str) -> None:
+    """Do as `wait_for_file`, and say where another body of the kind is there, and that it was interrupted."""
+    with alone(path):
         try:
             wait_for_file(path, gate)
         except BaseException:
@@ -125,11 +134,7 @@ def wait_alone_for_file(path: str, gate: str) -> None:
 @job(timeout=None)
 def sleep_alone_in_c(path: str, seconds: float) -> None:
     """Sleep in one call, which no exception reaches, and say where another body of the kind is there."""
-    with Path(f"{path}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            append_line(path, "beside another")
+    with alone(path):
         append_line(path, "begin")
         time.sleep(seconds)
 
@@ -238,11 +243,7 @@ def hold_interpreter(path: str, seconds: float) -> None:
 def hold_interpreter_alone_at_first(path: str, seconds: float) -> None:
     """Hold it in the first run, and say where another body of the kind is there."""
     is_first = not Path(path).exists()
-    with Path(f"{path}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            append_line(path, "beside another")
+    with alone(path):
         append_line(path, "begin")
         if is_first:
             ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
