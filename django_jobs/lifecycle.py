@@ -255,12 +255,14 @@ def renew(connection: BaseDatabaseWrapper, leases: Sequence[Lease]) -> dict[Leas
     return store_for(connection.alias).renew(connection, leases, lease=settings().lease)
 
 
-def settle(connection: BaseDatabaseWrapper, runs: Sequence[Run], *, doubted: Collection[Lease] = ()) -> list[Run]:
+def settle(
+    connection: BaseDatabaseWrapper, runs: Sequence[Run], *, doubted: Callable[[], Collection[Lease]] = tuple
+) -> list[Run]:
     """Write what runs came to, and give those that couldn't be written now since somebody locks their rows.
 
     A run whose row was taken away meanwhile writes nothing and is told as lost. One that a constraint refuses is left.
-    The end of an atomic job that is committed is only told. `doubted` are leases that others may have had meanwhile:
-    only a success is then known by its token to be ours.
+    The end of an atomic job that is committed is only told. `doubted` gives the leases that others may have had
+    meanwhile, and is asked where an end meets no row: only a success is then known by its token to be ours.
     """
     decided = {claim.lease: (claim, ending, _change(claim, ending)) for claim, ending in runs}
     store = store_for(connection.alias)
@@ -268,7 +270,7 @@ def settle(connection: BaseDatabaseWrapper, runs: Sequence[Run], *, doubted: Col
     changes = [change for lease, (_, _, change) in decided.items() if lease not in committed]
     written, refused = _each(connection, store.settle, changes)
     missed = [entry for lease, entry in decided.items() if lease not in committed | written | refused]
-    read = _read_back(connection, missed, doubted) if missed else _ReadBack()
+    read = _read_back(connection, missed, doubted()) if missed else _ReadBack()
     # Told last: the whole is repeated where a statement fails, and nothing is to be told twice.
     for lease, (claim, ending, change) in decided.items():
         if lease in read.lost:

@@ -17,6 +17,10 @@ from typing import Any, TextIO
 
 import django
 
+SWITCH_INTERVAL = 0.0005
+"""Seconds after which the interpreter lets another thread have its turn; Python's own 5 ms are long for a reply that
+arrives while a body computes (tried: a round trip beside a busy thread took 5.7 ms, and takes 1.1 ms)."""
+
 
 def main() -> int:
     """Work as the plan in the pipe says, and give the exit code."""
@@ -43,6 +47,7 @@ def _work(control: TextIO, board_fd: int, options: dict[str, Any]) -> int:
     from django_jobs.worker.plan import Plan  # noqa: PLC0415
     from django_jobs.worker.process import Process  # noqa: PLC0415
 
+    sys.setswitchinterval(SWITCH_INTERVAL)
     if (level := options.pop("log_level")) is not None:
         logs.show_on_stderr(level)
     process = Process(Plan(**options), board=Board.attach(board_fd))

@@ -132,9 +132,11 @@ class Board:
         self._floats[place + _DEADLINE] = 0.0 if timeout is None else now + timeout
         self._floats[place + _STARTED] = now or 1e-9
 
-    def end(self, lease: Lease) -> None:
-        """Note that the body has ended; its end isn't written yet."""
-        self._floats[self._places[lease] + _ENDED] = clock.monotonic() or 1e-9
+    def end(self, lease: Lease) -> float:
+        """Note that the body has ended, and give the seconds that it took; its end isn't written yet."""
+        place, now = self._places[lease], clock.monotonic()
+        self._floats[place + _ENDED] = now or 1e-9
+        return now - self._floats[place + _STARTED]
 
     def drop(self, leases: Iterable[Lease]) -> None:
         """Note that nothing more is owed to these."""

@@ -1,17 +1,21 @@
 """Drive: the threads that run jobs, as leader and followers, and the event loop beside them.
 
 The threads share one deque of claimed jobs and one list of outcomes. One that finds the deque empty takes the baton: it
-settles what has ended and claims for the free slots, gives the baton back, and runs jobs like the others. Nobody hands
-jobs over; while nothing is due, one thread waits for the next poll and the others wait for it.
+settles what has ended and claims anew, gives the baton back, and runs jobs like the others. Nobody hands jobs over:
+where jobs are known to be short one thread runs them all, and a ticker wakes another when one of them isn't; where they
+aren't, each thread that begins one wakes the next. While nothing is due, one thread waits for the next poll and the
+others wait for it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from threading import Condition, Event, Thread
+from threading import Condition, Event, RLock, Thread
+from types import MappingProxyType
+from typing import NamedTuple
 
 from django.db import connections
 
@@ -19,30 +23,43 @@ from django_jobs import clock, lifecycle, runner, signals
 from django_jobs.exceptions import Interruption
 from django_jobs.lifecycle import Run
 from django_jobs.outcomes import Ending, Released
-from django_jobs.records import Claim, Claimed, ClaimRequest, Lease
+from django_jobs.records import Claim
 from django_jobs.worker.board import Board
 from django_jobs.worker.body import run_in
+from django_jobs.worker.claiming import Claiming
 from django_jobs.worker.event_loop import EventLoop
 from django_jobs.worker.link import Link
-from django_jobs.worker.plan import OWN_POLL, Plan
+from django_jobs.worker.pace import SHORT, Pace
+from django_jobs.worker.plan import Plan
 from django_jobs.worker.seat import Seat, Seats, ThreadSeat
 from django_jobs.worker.setback import Setbacks
-
-SOONEST = 0.05
-"""Seconds after which due rows that couldn't be claimed are tried again: somebody locks them. Doubled each time."""
+from django_jobs.worker.settling import Settling
 
 CONFIRMED_LOOK = 1.0
 """Seconds between two looks whether it may claim again."""
 
-LATEST_START = 1.0
-"""Seconds after its claim was sent, or an eighth of a lease where that is longer, after which a job isn't started any
-more: the keeper hasn't renewed what it couldn't see, and the deadline in the row counts from the claim."""
+TICK, COARSE_TICK = 0.002, 0.05
+"""Seconds between two looks of the ticker while work is in hand, and while nothing can be done for it just now."""
 
-LOCKED_PAUSE, LONGEST_LOCKED_PAUSE = 0.1, 1.0
-"""Seconds until an end whose row somebody locks is tried again, the first time and at the most."""
+LONGEST_WAIT = 0.001
+"""Seconds after which a job that waits behind a short one gets a thread of its own."""
 
-DISOWN_INTERVAL = 1.0
-"""Seconds between two looks for what a claim took whose answer never came: it may still be under way in the server."""
+LATEST_SETTLE = 0.005
+"""Seconds after which an end is written though there are jobs to run."""
+
+LONGEST_HOLD = 1.0
+"""Seconds after its claim in which a job for which there is no free slot goes back: others may have one."""
+
+
+class _Wanted(NamedTuple):
+    """How many jobs to claim, of some queues at most so many; whether that is more than can begin at once."""
+
+    jobs: int
+    at_most: Mapping[str, int] = MappingProxyType({})
+    is_ahead: bool = False
+
+
+NOTHING = _Wanted(jobs=0)
 
 
 class Crew:
@@ -70,29 +87,27 @@ class Crew:
         self._on_spent = on_spent
         self._may_claim = may_claim
         self._on_over = on_over
-        # Called in a slot's thread that ends though nobody asked it to.
+        # Called in a thread of the crew that ends though nobody asked it to.
         self._on_death = on_death
-        self._in_hand: dict[Lease, Claim] = {}
-        # Tokens of claims without answer, with the moment from which nothing can hold under them any more.
-        self._unanswered: dict[int, float] = {}
-        self._disown_at = 0.0
-        # What ends the life of a claim, by its token.
-        self._lives: dict[int, Callable[[], None]] = {}
+        # The baton's holder alone uses these two.
+        self._claiming = Claiming(plan=plan, board=board, link=link)
+        self._settling = Settling(board=board, link=link)
+        # What follows is read and written under this lock.
+        lock = RLock()
+        self._changed = Condition(lock)
+        self._work_in_hand = Condition(lock)
         self._todo: deque[Claim] = deque()
-        self._start_before: dict[Lease, float] = {}
+        self._moved_at = 0.0
         self._ended: list[Run] = []
-        # Ends whose rows somebody locks, and when they are tried again.
-        self._locked: list[Run] = []
-        self._locked_at = 0.0
-        self._locked_pause = LOCKED_PAUSE
+        self._ended_at = 0.0
+        self._pace = Pace()
         self._running = 0
-        self._last_queue = ""
+        self._waiting = 0
         self._setbacks = Setbacks("crew")
-        self._misses = 0
-        # Everything above and below is written under this condition's lock, but what the baton's holder alone touches.
-        self._changed = Condition()
         self._has_baton = False
+        self._is_ticking = False
         self._is_polled = False
+        self._polled_until = 0.0
         self._next_turn = 0.0
         self._not_before = 0.0
         self._again_at = 0.0
@@ -108,8 +123,9 @@ class Crew:
 
     def start(self) -> None:
         """Start the threads."""
-        for number in range(1, self._plan.concurrency + 1):
-            thread = Thread(target=self._work, name=f"django_jobs slot {number}", daemon=True)
+        slots = [(self._work, f"django_jobs slot {number}") for number in range(1, self._plan.concurrency + 1)]
+        for target, name in [*slots, (self._tick, "django_jobs ticker")]:
+            thread = Thread(target=target, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
 
@@ -117,8 +133,7 @@ class Crew:
         """Claim nothing more and give back what hasn't started; running jobs go on."""
         with self._changed:
             self._is_closing = True
-            self._ended += [(claim, Released(started=False)) for claim in self._todo]
-            self._todo.clear()
+            self._give_back(list(self._todo))
             self._changed.notify_all()
 
     def wake(self) -> None:
@@ -139,7 +154,8 @@ class Crew:
         with self._changed:
             self._held_back = count
             self._next_turn = 0.0
-            self._changed.notify()
+            # Those that waited for a slot may have one now.
+            self._changed.notify_all()
 
     def wait(self, timeout: float | None) -> bool:
         """Wait until all is done after `close`, or drained, and tell whether that came within `timeout` seconds."""
@@ -164,103 +180,48 @@ class Crew:
     def unwritten(self) -> int:
         """How many ends aren't in the database yet."""
         with self._changed:
-            return len(self._ended) + len(self._locked)
+            return len(self._ended) + self._settling.waiting
 
     # -- the baton
 
     def turn(self) -> float:
-        """Settle what has ended, claim for the free slots, and give the seconds until the next turn is wanted."""
+        """Settle what has ended, claim anew, and give the seconds until the next turn is wanted."""
         with self._changed:
             ended, self._ended = self._ended, []
-            again: list[Run] = []
-            if self._locked and clock.monotonic() >= self._locked_at:
-                again, self._locked = self._locked, []
-                ended = again + ended
         try:
-            self._disown_unanswered()
-            locked = self._settled(ended)
+            self._claiming.disown_unanswered()
+            written = self._settling.settle(ended)
         except BaseException:
             with self._changed:
                 # Ends are kept until they can be written.
                 self._ended = ended + self._ended
             raise
-        self._put_aside(locked, again=again)
+        self._claiming.forget(written)
         try:
             delay = self._claimed()
         finally:
-            self._end_lives()
-        return min(delay, max(0.0, self._locked_at - clock.monotonic())) if self._locked else delay
-
-    def _put_aside(self, locked: list[Run], *, again: list[Run]) -> None:
-        """Try these ends again in a moment; meanwhile others are written as ever.
-
-        Those that wait already wait no longer because of these, and only those that were tried `again` in vain wait
-        longer than the first time: where many workers claim, each turn finds a few rows that somebody locks briefly.
-        """
-        tried = {claim.lease for claim, _ in again}
-        with self._changed:
-            if not any(claim.lease in tried for claim, _ in locked) and not self._locked:
-                self._locked_pause = LOCKED_PAUSE
-            if locked and not self._locked:
-                self._locked_at = clock.monotonic() + self._locked_pause
-                self._locked_pause = min(2 * self._locked_pause, LONGEST_LOCKED_PAUSE)
-            self._locked += locked
-
-    def _end_lives(self) -> None:
-        """Leave to the clock whatever somebody may find held under claims of which nothing is in hand any more."""
-        in_hand = {lease.token for lease in self._in_hand}.union(self._unanswered)
-        for token in self._lives.keys() - in_hand:
-            self._lives.pop(token)()
-
-    def _settled(self, ended: list[Run]) -> list[Run]:
-        if not ended:
-            return []
-        with self._link.connected() as connection:
-            locked = lifecycle.settle(connection, ended, doubted=self._board.doubted)
-        still = {claim.lease for claim, _ in locked}
-        written = [claim.lease for claim, _ in ended if claim.lease not in still]
-        self._board.drop(written)
-        for lease in written:
-            self._in_hand.pop(lease, None)
-            self._start_before.pop(lease, None)
-        return locked
-
-    def _disown_unanswered(self) -> None:
-        """Give back what a claim took whose answer never came: nobody would renew it."""
-        now = clock.monotonic()
-        if not self._unanswered or now < self._disown_at:
-            return
-        with self._link.connected() as connection:
-            lifecycle.disown(connection, self._plan.identity, self._unanswered)
-        self._disown_at = now + DISOWN_INTERVAL
-        self._unanswered = {token: moment for token, moment in self._unanswered.items() if now < moment}
+            self._claiming.end_lives()
+        return min(delay, self._settling.due_in)
 
     def _claimed(self) -> float:
-        """Claim for the free slots, and give the seconds until it is worth to claim again."""
+        """Claim for the free slots, and ahead of them, and give the seconds until it is worth to claim again."""
+        in_hand = self._claiming.queues
         with self._changed:
             held_back = self._held_back
-            free = 0 if self._is_closing else self._plan.concurrency - self._running - len(self._todo) - held_back
-        free = min(free, self._board.room)
-        if self._most is not None:
-            free = min(free, self._most - self._board.taken)
-        if free < 1 or any(claim.alone for claim in self._in_hand.values()):
+            wanted = self._wanted(in_hand)
+        if wanted.jobs < 1 or self._claiming.has_alone:
             return self._without_room()
         if not self._may_claim():
             return CONFIRMED_LOOK
-        in_hand = Counter(claim.queue for claim in self._in_hand.values())
-        request = self._plan.request(limit=free, in_hand=in_hand, last_queue=self._last_queue, held_back=held_back)
+        request = self._claiming.request(
+            limit=wanted.jobs, in_hand=in_hand, held_back=held_back, at_most=wanted.at_most
+        )
         if request.queues == ():
             return self._without_room()
-        claimed = self._ask(request)
-        if claimed.claims:
-            self._last_queue = claimed.claims[0].queue
+        claimed = self._claiming.ask(request)
+        is_empty = not claimed.claims and not claimed.expired
         with self._changed:
-            if self._is_closing:
-                # The word to close came while the claim was under way.
-                self._ended += [(claim, Released(started=False)) for claim in claimed.claims]
-            else:
-                self._todo.extend(claimed.claims)
-            is_empty = not claimed.claims and not claimed.expired
+            self._take_in(claimed.claims, wanted)
             self._is_drained = self._plan.drain and is_empty and not (in_hand.total() or held_back)
             is_spent = self._most is not None and self._board.taken >= self._most
             is_news = is_spent and not self._is_spent
@@ -268,45 +229,70 @@ class Crew:
         if is_news:
             self._on_spent()
         if is_empty:
-            return self._until_next_poll(request)
-        self._misses = 0
+            return self._claiming.until_next(request)
         # What came back short may have missed rows that somebody held for a moment.
-        return 0.0 if len(claimed.claims) < free else self._poll
-
-    @property
-    def _poll(self) -> float:
-        return OWN_POLL if self._plan.poll is None else self._plan.poll
+        return 0.0 if len(claimed.claims) < wanted.jobs else self._claiming.poll
 
     def _without_room(self) -> float:
         self._board.note_claim()
-        return self._poll
+        return self._claiming.poll
 
-    def _until_next_poll(self, request: ClaimRequest) -> float:
-        with self._link.connected() as connection:
-            due = lifecycle.next_due(connection, request)
-        self._misses = self._misses + 1 if due.now else 0
-        again = SOONEST * 2.0 ** min(self._misses - 1, 20) if due.now else self._poll
-        return min(self._poll, again, self._poll if due.later is None else max(SOONEST, due.later))
+    # -- what is claimed and hasn't begun, under the lock
 
-    def _ask(self, request: ClaimRequest) -> Claimed:
-        token = lifecycle.new_token()
-        lease = request.lease.total_seconds()
-        now = clock.monotonic()
-        self._unanswered[token] = now + lease
-        start_before = now + max(LATEST_START, lease / 8)
-        try:
-            with self._link.connected() as connection:
-                self._lives[token] = lifecycle.begin_life(connection, token)
-                claimed = lifecycle.claim(connection, request, token=token)
-        except BaseException:
-            self._disown_at = 0.0
-            raise
-        del self._unanswered[token]
-        self._board.note_claim()
-        self._in_hand.update((claim.lease, claim) for claim in claimed.claims)
-        self._start_before.update((claim.lease, start_before) for claim in claimed.claims)
-        self._board.take(claim.lease for claim in claimed.claims)
-        return claimed
+    @property
+    def _free(self) -> int:
+        return self._plan.concurrency - self._running - self._held_back
+
+    def _wanted(self, in_hand: Counter[str]) -> _Wanted:
+        """Say what to claim: what can begin at once, and ahead of that what is known to be short."""
+        free, waiting = self._free, len(self._todo)
+        if self._is_closing:
+            return NOTHING
+        limit = free
+        if self._most is None and not self._held_back:
+            limit = self._pace.limit(free, in_hand)
+        if waiting >= max(free, limit // 2):
+            # There is enough to do, and nobody has to wait for the next claim.
+            return NOTHING
+        count = min(limit - waiting, self._board.room)
+        if self._most is not None:
+            count = min(count, self._most - self._board.taken)
+        if limit == free:
+            return _Wanted(jobs=count)
+        unsure = self._pace.unsure(in_hand)
+        room = free - sum(claim.queue in unsure for claim in self._todo)
+        return _Wanted(jobs=count, at_most=dict.fromkeys(unsure, max(room, 0)), is_ahead=True)
+
+    def _take_in(self, claims: Collection[Claim], wanted: _Wanted) -> None:
+        if claims and not self._todo:
+            self._moved_at = clock.monotonic()
+        self._todo.extend(claims)
+        if self._is_closing:
+            # The word to close came while the claim was under way.
+            self._give_back(claims)
+        elif wanted.is_ahead:
+            if len(claims) >= wanted.jobs:
+                self._pace.filled()
+            self._give_back_excess()
+
+    def _give_back(self, claims: Collection[Claim]) -> None:
+        given = {claim.lease for claim in claims}
+        if not given:
+            return
+        self._todo = deque(claim for claim in self._todo if claim.lease not in given)
+        for claim in claims:
+            self._note_ended(claim, Released(started=False))
+        self._want_ticks()
+
+    def _give_back_excess(self) -> None:
+        """Give back what isn't known to be short and has no free slot to go to."""
+        unsure = [claim for claim in self._todo if not self._pace.is_short(claim.queue)]
+        self._give_back(unsure[max(self._free, 0) :])
+
+    def _note_ended(self, claim: Claim, ending: Ending) -> None:
+        if not self._ended:
+            self._ended_at = clock.monotonic()
+        self._ended.append((claim, ending))
 
     # -- a thread
 
@@ -332,40 +318,57 @@ class Crew:
         self._seats.clear(claim.lease)
         with suppress(KeyError):
             self._board.end(claim.lease)
-        self._note_end(claim, runner.broken(claim, error))
+        self._note_end(claim, runner.broken(claim, error), seconds=SHORT)
 
     def _next(self) -> Claim | None:
         """Give the next job to run, taking turns with the baton meanwhile; None when the crew is done."""
         with self._changed:
             while True:
-                if self._todo:
-                    claim = self._todo.popleft()
-                    if clock.monotonic() > self._start_before[claim.lease]:
-                        self._ended.append((claim, Released(started=False)))
-                        continue
-                    self._running += 1
-                    # Somebody else has to watch the clock now.
-                    self._changed.notify()
-                    return claim
-                if self._is_over():
+                if self._todo and self._free > 0 and not self._is_settle_due():
+                    if (claim := self._begun()) is not None:
+                        return claim
+                elif self._is_over():
                     if not self._over.is_set():
                         self._over.set()
                         self._on_over()
                     self._changed.notify_all()
+                    self._work_in_hand.notify_all()
                     return None
-                if self._is_turn():
+                elif self._is_turn():
                     self._lead()
                 else:
                     self._follow()
 
+    def _begun(self) -> Claim | None:
+        """Take the next job; None where it has waited for too long."""
+        claim = self._todo.popleft()
+        now = self._moved_at = clock.monotonic()
+        if self._claiming.is_late(claim, now=now):
+            self._note_ended(claim, Released(started=False))
+            return None
+        self._running += 1
+        is_short = self._pace.is_short(claim.queue)
+        if is_short or self._todo or self._ended:
+            self._want_ticks()
+        if not is_short:
+            # Another begins the next one, or has to watch the clock now.
+            self._changed.notify()
+        return claim
+
     def _is_over(self) -> bool:
         closing = self._is_closing or self._is_drained or self._is_spent
-        return closing and not (self._todo or self._running or self._ended or self._locked or self._has_baton)
+        return closing and not (self._todo or self._running or self._ended or self._has_baton or self._settling.waiting)
 
     def _is_turn(self) -> bool:
         if self._has_baton or clock.monotonic() < self._not_before:
             return False
         return bool(self._ended) or clock.monotonic() >= self._next_turn
+
+    def _is_settle_due(self) -> bool:
+        if not self._ended or self._has_baton:
+            return False
+        now = clock.monotonic()
+        return now >= self._ended_at + LATEST_SETTLE and now >= self._not_before
 
     def _lead(self) -> None:
         """Take a turn outside the lock."""
@@ -381,8 +384,14 @@ class Crew:
         if began < self._again_at:
             # A wake came after this turn's claim may have read the rows.
             self._next_turn = min(self._next_turn, self._again_at)
-        # So many can begin at once; one of those left over watches the clock.
-        self._changed.notify(len(self._todo) + 1)
+        if self._settling.waiting:
+            self._want_ticks()
+        if unsure := sum(not self._pace.is_short(claim.queue) for claim in self._todo):
+            # So many can begin at once; one of those left over watches the clock.
+            self._changed.notify(unsure + 1)
+        elif self._is_polled and self._next_moment < self._polled_until:
+            # Who watches the clock has to look at it anew.
+            self._changed.notify_all()
 
     def _guarded_turn(self) -> float:
         try:
@@ -395,24 +404,79 @@ class Crew:
         self._not_before = 0.0
         return delay
 
+    @property
+    def _next_moment(self) -> float:
+        return max(self._next_turn, self._not_before)
+
     def _follow(self) -> None:
         """Wait for a change; one of those that wait watches the clock."""
-        if self._is_polled or self._has_baton:
-            self._changed.wait()
-            return
-        self._is_polled = True
+        self._waiting += 1
         try:
-            moment = max(self._next_turn, self._not_before)
-            self._changed.wait(max(0.0, moment - clock.monotonic()))
+            if self._is_polled or self._has_baton:
+                self._changed.wait()
+                return
+            self._is_polled = True
+            self._polled_until = self._next_moment
+            try:
+                self._changed.wait(max(0.0, self._polled_until - clock.monotonic()))
+            finally:
+                self._is_polled = False
         finally:
-            self._is_polled = False
+            self._waiting -= 1
+
+    # -- the ticker
+
+    def _tick(self) -> None:
+        try:
+            with self._changed:
+                while not self._over.is_set():
+                    if self._is_quiet():
+                        self._is_ticking = False
+                        self._work_in_hand.wait()
+                    else:
+                        self._work_in_hand.wait(COARSE_TICK if self._is_stuck() else TICK)
+                        self._look_on()
+        except BaseException:
+            self._on_death()
+            raise
+
+    def _want_ticks(self) -> None:
+        if not self._is_ticking:
+            self._is_ticking = True
+            self._work_in_hand.notify()
+
+    def _is_quiet(self) -> bool:
+        is_watched = self._is_polled or self._has_baton or not self._waiting
+        return is_watched and not (self._todo or self._ended or self._settling.waiting)
+
+    def _is_stuck(self) -> bool:
+        """Whether nothing can be done soon for what is in hand."""
+        if clock.monotonic() < self._not_before:
+            return True
+        return not self._ended and not (self._todo and self._free > 0)
+
+    def _look_on(self) -> None:
+        """See that nothing waits for long behind a job that turns out not to be short."""
+        now = clock.monotonic()
+        if self._todo and now >= self._claiming.sent_at(self._todo[0]) + LONGEST_HOLD:
+            excess = list(self._todo)[max(self._free, 0) :]
+            if excess:
+                self._pace.stumbled()
+                self._give_back(excess)
+        is_waiting = bool(self._todo) and self._free > 0 and now >= self._moved_at + LONGEST_WAIT
+        if not (self._is_polled or self._has_baton) or is_waiting or self._is_settle_due():
+            if self._waiting:
+                self._changed.notify()
+            elif self._is_turn() and (self._is_settle_due() or self._settling.due_in <= 0.0):
+                # All slots run jobs.
+                self._lead()
 
     # -- a job
 
     def perform(self, claim: Claim, seat: ThreadSeat) -> None:
         """Run one job in the calling thread's seat, or on the event loop if it is async; its end waits for a turn."""
         if runner.is_async(claim):
-            self._loop.run(claim, self._begin, self._end, self._mend)
+            self._loop.run(claim, self._begin, self._end_on_loop, self._mend_on_loop)
             return
         self._begin(claim, seat)
         self._end(claim, *run_in(seat, claim))
@@ -423,14 +487,31 @@ class Crew:
 
     def _end(self, claim: Claim, ending: Ending, interruption: type[Interruption] | None) -> None:
         self._seats.clear(claim.lease)
-        self._board.end(claim.lease)
+        seconds = self._board.end(claim.lease)
         if interruption is not None:
             # Also where the body swallowed it, or ended with something else because of it.
             ending = runner.interrupted(claim, interruption, ending)
-        self._note_end(claim, ending)
+        self._note_end(claim, ending, seconds=seconds)
 
-    def _note_end(self, claim: Claim, ending: Ending) -> None:
+    def _note_end(self, claim: Claim, ending: Ending, *, seconds: float) -> None:
+        """Have the end written by the next turn. A slot's thread takes it, or begins the next job, itself."""
         with self._changed:
             self._running -= 1
-            self._ended.append((claim, ending))
-            self._changed.notify()
+            self._note_ended(claim, ending)
+            self._pace.note(claim.queue, seconds)
+            if seconds >= SHORT and self._todo:
+                self._give_back_excess()
+
+    def _end_on_loop(self, claim: Claim, ending: Ending, interruption: type[Interruption] | None) -> None:
+        self._end(claim, ending, interruption)
+        self._wake_one()
+
+    def _mend_on_loop(self, claim: Claim, error: BaseException) -> None:
+        self._mend(claim, error)
+        self._wake_one()
+
+    def _wake_one(self) -> None:
+        with self._changed:
+            # The first end has somebody come, who takes along those that end until then.
+            if len(self._ended) == 1 or self._todo:
+                self._changed.notify()

@@ -12,6 +12,7 @@ from typing import Any
 from django_jobs.conf import settings
 from django_jobs.performers import NAME, Unset, get_performer, known_names, registered
 from django_jobs.records import ClaimRequest
+from django_jobs.worker.pace import MOST_AHEAD
 
 OWN_POLL = 15.0
 """Seconds between two looks of a worker's own for jobs. Its lookout tells it sooner when any are due."""
@@ -92,11 +93,19 @@ class Plan:
 
     @property
     def board_capacity(self) -> int:
-        """How many jobs may be in hand: slots, and ends that can't be written just now."""
-        return 4 * self.concurrency + 64
+        """How many jobs may be in hand: slots, short jobs ahead of them, and ends that can't be written just now."""
+        return 4 * self.concurrency + 3 * MOST_AHEAD
 
-    def request(self, *, limit: int, in_hand: Mapping[str, int], last_queue: str, held_back: int = 0) -> ClaimRequest:
-        """Ask for at most `limit` jobs, given how many of each queue are in hand.
+    def request(
+        self,
+        *,
+        limit: int,
+        in_hand: Mapping[str, int],
+        last_queue: str,
+        held_back: int = 0,
+        at_most: Mapping[str, int] | None = None,
+    ) -> ClaimRequest:
+        """Ask for at most `limit` jobs, and of some queues `at_most` so many, given how many of each are in hand.
 
         The queues of `held_back` others are not known: each of them may be of any queue with a cap.
         """
@@ -105,6 +114,9 @@ class Plan:
         rooms = {
             q: max(cap - in_hand.get(q, 0) - held_back, 0) for q, cap in (named if self.queues else self.caps).items()
         }
+        for queue, most in (at_most or {}).items():
+            if self.queues is None or queue in self.queues:
+                rooms[queue] = min(rooms.get(queue, most), most)
         return ClaimRequest(
             worker=self.identity,
             limit=limit,

@@ -303,7 +303,7 @@ def test_a_row_that_is_gone_under_a_doubted_lease_was_somebody_elses(heard: list
     settle(claim_one(worker="worker-2", queues=("aside",)), Succeeded())
     assert place_of(zombie.id) is Place.ABSENT
     heard.clear()
-    assert lifecycle.settle(connection(), [(zombie, Succeeded())], doubted={zombie.lease}) == []
+    assert lifecycle.settle(connection(), [(zombie, Succeeded())], doubted=lambda: {zombie.lease}) == []
     assert words(heard) == ["job_lost"]
 
 
@@ -314,7 +314,7 @@ def test_a_row_that_waits_again_under_a_doubted_lease_was_taken_back_by_others(
     lifecycle.retry([zombie.id])
     heard.clear()
     retried = Retried(failure=failure(), delay=seconds(5))
-    assert lifecycle.settle(connection(), [(zombie, retried)], doubted={zombie.lease}) == []
+    assert lifecycle.settle(connection(), [(zombie, retried)], doubted=lambda: {zombie.lease}) == []
     assert words(heard) == ["job_lost"]
 
 
@@ -322,7 +322,7 @@ def test_a_success_under_a_doubted_lease_is_known_by_its_token(heard: list[Heard
     claim = run_job()
     settle(claim, Succeeded())
     heard.clear()
-    assert lifecycle.settle(connection(), [(claim, Succeeded())], doubted={claim.lease}) == []
+    assert lifecycle.settle(connection(), [(claim, Succeeded())], doubted=lambda: {claim.lease}) == []
     assert words(heard) == ["job_finished"]
 
 

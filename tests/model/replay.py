@@ -330,7 +330,7 @@ class Stage:
         if process.step is None:
             runs = [self._run(hand) for hand in process.hands if hand.body == "ended"]
             doubted = {self.lease(hand.lease) for hand in process.hands if hand.doubted or process.confirmed == LAPSED}
-            self.begin(actor, lambda connection: lifecycle.settle(connection, runs, doubted=doubted))
+            self.begin(actor, lambda connection: lifecycle.settle(connection, runs, doubted=lambda: doubted))
         after = scene.after.processes[number]
         again = self._statement(actor, fate, of=_SETTLE[kind], goes_on=after.step is not None)
         if again is not None:

@@ -131,10 +131,11 @@ def terminated() -> Iterator[Line]:
     for length, grace in ((0.2, "15s"), (600.0, "3s")):
         with a_run() as run:
             for _ in range(6):
-                supervisor = run.start("--processes", "4", "-c", "8", "--grace", grace)
+                # Queued first: what the rounds before have left would fill all slots at once.
                 first = run.queue(jobs.medium, length, priority=1)
                 for _ in range(200):
                     run.queue(jobs.medium, length)
+                supervisor = run.start("--processes", "4", "-c", "8", "--grace", grace)
                 begins(run, first, 1)
                 run.stop(supervisor)
             codes = dict(Counter(run.exit_codes))

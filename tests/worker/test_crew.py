@@ -354,7 +354,7 @@ def test_o25_a_claim_that_commits_after_its_connection_broke_is_found_too(
     # Once the lease of the lost claim is over nothing can hold under it any more.
     frozen.advance(seconds(60))
     crew.turn()
-    assert crew._unanswered == {}
+    assert crew._claiming._unanswered == {}
 
 
 def test_a_word_that_the_database_is_back_ends_the_pause(
