@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context
@@ -27,6 +28,9 @@ class EventLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._starting = Condition()
+        # What the loop hasn't begun yet, and whether it was told: it begins all there is at once.
+        self._coming: deque[tuple[Claim, TaskSeat, End, Mend]] = deque()
+        self._is_told = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def run(self, claim: Claim, begin: Begin, end: End, mend: Mend) -> None:
@@ -37,7 +41,10 @@ class EventLoop:
         loop = self._started()
         seat = TaskSeat(claim.lease, loop)
         begin(claim, seat)
-        loop.call_soon_threadsafe(self._create, claim, seat, end, mend)
+        self._coming.append((claim, seat, end, mend))
+        if not self._is_told:
+            self._is_told = True
+            loop.call_soon_threadsafe(self._begin_all)
 
     def stop(self) -> None:
         """Stop the loop."""
@@ -65,12 +72,15 @@ class EventLoop:
                 is_stopped = True
         loop.close()
 
-    def _create(self, claim: Claim, seat: TaskSeat, end: End, mend: Mend) -> None:
+    def _begin_all(self) -> None:
         assert self._loop is not None
-        task = self._loop.create_task(self._run(claim, seat, end, mend), context=Context())
-        # The loop itself holds tasks weakly.
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        # Before the first is taken: what comes from now on may be missed here, and is told anew.
+        self._is_told = False
+        while self._coming:
+            task = self._loop.create_task(self._run(*self._coming.popleft()), context=Context())
+            # The loop itself holds tasks weakly.
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _run(self, claim: Claim, seat: TaskSeat, end: End, mend: Mend) -> None:
         try:
