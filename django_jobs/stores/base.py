@@ -356,6 +356,14 @@ class Store(ABC):
         """Write what is true of any number, but such that the planner looks each row up instead of reading a table."""
 
     @abstractmethod
+    def by(self, number: str) -> str:
+        """Write that a job has this id, such that the planner looks it up, whatever it believes of the table."""
+
+    @abstractmethod
+    def using(self, table: str) -> str:
+        """Write, in a delete of jobs, which: those whose ids are in a table."""
+
+    @abstractmethod
     def append(self, entry: str) -> str:
         """Write the row's errors with one entry more, completed by attempt, instants and worker of the row."""
 
@@ -418,6 +426,8 @@ class Store(ABC):
             "returning": lambda columns: f"returning {', '.join(map(self._returned, columns.split(',')))}",
             "seconds_until": lambda instant: self.seconds_until(instant, now),
             "few": self.few,
+            "by": self.by,
+            "using": self.using,
             "float": lambda value: f"cast({value} as float8)",
             "append": self.append,
             "json": self.json,

@@ -232,6 +232,12 @@ class SQLiteStore(Store):
         """Nothing: rows of an IN or a join are looked up by their ids."""
         return "true"
 
+    def by(self, number: str) -> str:
+        return f"job.id = {number}"
+
+    def using(self, table: str) -> str:
+        return f"where job.id in (select {table}.id from {table})"
+
     def append(self, entry: str) -> str:
         """Append with the JSON functions; a full list loses the second entry, so that the first stays."""
         return APPEND.replace("ENTRY", entry)

@@ -1,10 +1,11 @@
 """Write: the statements of the store, once for both databases. Text only; base runs it, a dialect fills it in.
 
 What differs between databases stands in braces: `{now}`, `{never}` (an instant before all others), `{later:seconds}`
-and `{ago:seconds}` (that long after and before now), `{rows:name}` (a table made from one JSON parameter),
-`{few:number}` (always true, and rare for a planner), `{append:entry}` (the row's errors with one more), `{wait}` and
-`{skip}` (how rows are locked; `{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too),
-`{returning:columns}`, `{json:x}`, `{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
+and `{ago:seconds}` (that long after and before now), `{rows:name}` (a table made from one JSON parameter), `{by:x}`
+(the job of that id, looked up) and `{using:table}` (the same in a delete, for each row), `{few:number}` (always true,
+and rare for a planner), `{append:entry}` (the row's errors with one more), `{wait}` and `{skip}` (how rows are locked;
+`{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too), `{returning:columns}`, `{json:x}`,
+`{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
 
 Each write names what it expects of a row, and the rows that come back are the answer. Rows in somebody else's hands are
 skipped by the verbs of workers. Those of people wait for them, and lock theirs in the order of their ids.
@@ -120,7 +121,8 @@ open as materialized (
 """
 
 # What is taken is looked up by its ids, however small PostgreSQL believes the table to be: it may have made its plan
-# when there was nothing in it. Hence `{few}`, and a `case` around what leaves hardly a row, as it believes.
+# when there was nothing in it, or have counted its rows when there were none. Hence `{by}`, `{few}`, and a `case`
+# around what leaves hardly a row, as it believes.
 CLAIM = (
     WALK
     + """,
@@ -154,7 +156,7 @@ update {job} as job set
   finished_at = case when taken.expired then {now} end,
   prune_at = case when taken.expired then {later:job.keep_failed} end,
   errors = case when taken.expired then {append:%(expiry)s} else job.errors end
-from taken where job.id = taken.id and {few:taken.id} and case when job.state = 'READY' then true else false end
+from taken where {by:taken.id} and {few:taken.id} and case when job.state = 'READY' then true else false end
 {returning:id, state, name, queue, priority, args, kwargs, meta, attempts, max_attempts, crashes, max_crashes, alone,
   restart, timeout, keep, enqueued_at, run_at, first_started_at, started_at, schedule, tick}
 """
@@ -181,36 +183,36 @@ from open where open.room is null or open.room > 0
 
 RENEW = """
 with todo as materialized (
-  select job.id from {rows:leases} join {job} as job on job.id = c.id
-  where job.token = c.token and job.worker is not null order by job.id {skip}
+  select job.id from {rows:leases} join {job} as job on {by:c.id}
+  where job.token = c.token and job.worker is not null order by c.id {skip}
 )
-update {job} as job set lease_expires_at = {later:%(lease)s} from todo where job.id = todo.id
+update {job} as job set lease_expires_at = {later:%(lease)s} from todo where {by:todo.id}
 {returning:id, token, state}
 """
 
 SUCCEED = """
 with todo as materialized (
-  select job.id, c.result from {rows:successes} join {job} as job on job.id = c.id
-  where job.token = c.token and job.state = 'RUNNING' order by job.id {skip}
+  select job.id, c.result from {rows:successes} join {job} as job on {by:c.id}
+  where job.token = c.token and job.state = 'RUNNING' order by c.id {skip}
 )
 update {job} as job set state = 'SUCCESSFUL', finished_at = {now}, prune_at = {later:job.keep},
   result = {json:todo.result}, worker = null, lease_expires_at = null, deadline_at = null
-from todo where job.id = todo.id
+from todo where {by:todo.id}
 {returning:id, token}
 """
 
 SUCCEED_AND_GO = """
 with todo as materialized (
-  select job.id from {rows:leases} join {job} as job on job.id = c.id
-  where job.token = c.token and job.state = 'RUNNING' order by job.id {skip_to_delete}
+  select job.id from {rows:leases} join {job} as job on {by:c.id}
+  where job.token = c.token and job.state = 'RUNNING' order by c.id {skip_to_delete}
 )
-delete from {job} as job where job.id in (select todo.id from todo) {returning:id, token}
+delete from {job} as job {using:todo} {returning:id, token}
 """
 
 _CHANGE = """
 with todo as materialized (
-  select c.* from {rows:changes} join {job} as job on job.id = c.id
-  where job.token = c.token and job.state = 'RUNNING'GUARD order by job.id {skip}
+  select c.* from {rows:changes} join {job} as job on {by:c.id}
+  where job.token = c.token and job.state = 'RUNNING'GUARD order by c.id {skip}
 )
 update {job} as job set
   state = todo.state, attempts = todo.attempts, max_attempts = todo.max_attempts, crashes = todo.crashes,
@@ -221,7 +223,7 @@ update {job} as job set
   errors = case when todo.entry is null then job.errors else {append:todo.entry} end,
   fingerprint = case when todo.entry is null then job.fingerprint else todo.fingerprint end,
   worker = null, lease_expires_at = null, deadline_at = null
-from todo where job.id = todo.id
+from todo where {by:todo.id}
 {returning:id, token}
 """
 
@@ -233,10 +235,10 @@ CHANGE_LAPSED = _CHANGE.replace("GUARD", f"\n    and job.worker is not null and 
 
 _LET_GO = """
 with todo as materialized (
-  select job.id from {rows:leases} join {job} as job on job.id = c.id
-  where job.token = c.token and job.state = 'CANCELLED' and job.worker is not nullGUARD order by job.id {skip}
+  select job.id from {rows:leases} join {job} as job on {by:c.id}
+  where job.token = c.token and job.state = 'CANCELLED' and job.worker is not nullGUARD order by c.id {skip}
 )
-update {job} as job set worker = null, lease_expires_at = null, deadline_at = null from todo where job.id = todo.id
+update {job} as job set worker = null, lease_expires_at = null, deadline_at = null from todo where {by:todo.id}
 {returning:id, token}
 """
 
@@ -266,16 +268,16 @@ order by job.worker, job.id limit %(limit)s {{skip}}
 """
 
 PEEK = f"""
-select {HELD_COLUMNS} from {{rows:ids}} join {{job}} as job on job.id = c.id where job.token is not null
+select {HELD_COLUMNS} from {{rows:ids}} join {{job}} as job on {{by:c.id}} where job.token is not null
 """
 
 STATES = """
 select job.id, job.state, case when job.worker is null then 0 else 1 end
-from {rows:ids} join {job} as job on job.id = c.id
+from {rows:ids} join {job} as job on {by:c.id}
 """
 
 QUEUES = """
-select distinct job.queue from {rows:ids} join {job} as job on job.id = c.id
+select distinct job.queue from {rows:ids} join {job} as job on {by:c.id}
 """
 
 EXPIRE = """
@@ -286,39 +288,39 @@ with todo as materialized (
 )
 update {job} as job set state = 'CANCELLED', finished_at = {now}, prune_at = {later:job.keep_failed},
   errors = {append:%(expiry)s}
-from todo where job.id = todo.id
+from todo where {by:todo.id}
 {returning:id}
 """
 
 CANCEL = """
 with todo as materialized (
-  select job.id from {rows:ids} join {job} as job on job.id = c.id
-  where job.state in ('READY', 'RUNNING') order by job.id {wait}
+  select job.id from {rows:ids} join {job} as job on {by:c.id}
+  where job.state in ('READY', 'RUNNING') order by c.id {wait}
 )
 update {job} as job set state = 'CANCELLED', finished_at = {now}, prune_at = {later:job.keep_failed},
   errors = {append:%(entry)s}
-from todo where job.id = todo.id
+from todo where {by:todo.id}
 {returning:id}
 """
 
 RETRY = """
 with todo as materialized (
-  select job.id from {rows:ids} join {job} as job on job.id = c.id
-  where job.state in ('READY', 'FAILED', 'CANCELLED') and job.worker is null order by job.id {wait}
+  select job.id from {rows:ids} join {job} as job on {by:c.id}
+  where job.state in ('READY', 'FAILED', 'CANCELLED') and job.worker is null order by c.id {wait}
 )
 update {job} as job set state = 'READY', run_at = {now}, finished_at = null, prune_at = null, expires_at = null,
   crashes = 0, alone = {boolean:0}, first_started_at = null,
   max_attempts = case when job.max_attempts > job.attempts then job.max_attempts else job.attempts + 1 end
-from todo where job.id = todo.id
+from todo where {by:todo.id}
 {returning:id}
 """
 
 DELETE = """
 with todo as materialized (
-  select job.id from {rows:ids} join {job} as job on job.id = c.id
-  where job.worker is null order by job.id {wait_to_delete}
+  select job.id from {rows:ids} join {job} as job on {by:c.id}
+  where job.worker is null order by c.id {wait_to_delete}
 )
-delete from {job} as job where job.id in (select todo.id from todo) {returning:id}
+delete from {job} as job {using:todo} {returning:id}
 """
 
 # One statement for all workers of a supervisor, however long they live: a row that went missing comes back.
@@ -355,7 +357,7 @@ _PRUNE = """
 with todo as materialized (
   select job.id from {job} as job where ONLY {skip_to_delete}
 )
-delete from {job} as job where job.id in (select todo.id from todo) {returning:id}
+delete from {job} as job {using:todo} {returning:id}
 """
 
 PRUNE = _PRUNE.replace(

@@ -30,22 +30,22 @@ LISTED: tuple[Redundant, ...] = (
     ),
     *_each(
         """
-        RENEW: without order by job.id
-        SUCCEED: without order by job.id
-        SUCCEED_AND_GO: without order by job.id
-        CHANGE: without order by job.id
-        CHANGE_LAPSED: without order by job.id
-        LET_GO: without order by job.id
-        LET_GO_LAPSED: without order by job.id
+        RENEW: without order by c.id
+        SUCCEED: without order by c.id
+        SUCCEED_AND_GO: without order by c.id
+        CHANGE: without order by c.id
+        CHANGE_LAPSED: without order by c.id
+        LET_GO: without order by c.id
+        LET_GO_LAPSED: without order by c.id
         SWEEP: without order by worker.identity {skip:worker}
         """,
         "rows in other hands are skipped, so nobody waits while holding some; the order is a second fence",
     ),
     *_each(
         """
-        CANCEL: without order by job.id
-        RETRY: without order by job.id
-        DELETE: without order by job.id
+        CANCEL: without order by c.id
+        RETRY: without order by c.id
+        DELETE: without order by c.id
         """,
         "the order is that in which rows are locked, and SQLite has one writer at a time",
         on=("sqlite",),

@@ -77,6 +77,16 @@ def of_an_empty_table(store: Store, connection: BaseDatabaseWrapper, rows: int) 
 
 
 @statistics
+def of_a_table_that_was_emptied(store: Store, connection: BaseDatabaseWrapper, rows: int) -> None:
+    """Pages are there, and no rows: whatever is asked for, PostgreSQL believes the whole table to be as cheap."""
+    fill(store, connection, kept=1_000)
+    with connection.cursor() as cursor:
+        cursor.execute(f'delete from "{TABLE}"')
+    analyze(connection)
+    fill_table(store, connection, rows)
+
+
+@statistics
 def when_all_were_due(store: Store, connection: BaseDatabaseWrapper, rows: int) -> None:
     fill(store, connection, due=1_000)
     analyze(connection)
@@ -289,6 +299,15 @@ def test_a_plan_that_was_made_while_the_table_was_empty_serves_a_full_one(
 def again(connection: BaseDatabaseWrapper, execute: Statement) -> Plan:
     with undone(connection):
         return explained(connection, execute)
+
+
+def test_among_many_rows_where_there_were_none_when_statistics_were_gathered_each_statement_finds_its_own(
+    store: Store, connection: BaseDatabaseWrapper
+) -> None:
+    """A burst comes to a queue that had been worked off: for a minute or so the server believes it to be empty."""
+    empty(connection)
+    of_a_table_that_was_emptied(store, connection, 20_000)
+    assert wrongs(store, connection, is_big=True) == ""
 
 
 @pytest.mark.soak
