@@ -23,8 +23,8 @@ LONG_SHARE = 20
 """One long run among so many is allowed."""
 
 FIRST_AHEAD, MOST_AHEAD = 8, 100
-"""How many jobs a claim takes at first, and at the most, once its queues' jobs are known to be short. A hundred did
-better than fifty, and no worse than two or four hundred."""
+"""How many jobs a claim takes beyond the free slots at first, and at the most, once its queues' jobs are known to be
+short. A hundred did better than fifty, and no worse than two or four hundred."""
 
 
 class Pace:
@@ -77,7 +77,7 @@ class Pace:
         # Each of several unsure queues could fill all that is free.
         if free < 1 or len(unsure) > 1 or not (self._runs.keys() - unsure):
             return free
-        return max(free, self._ahead)
+        return free + self._ahead
 
     def filled(self) -> None:
         """Note that a claim gave as many as it was asked for: the next may ask for twice as many."""

@@ -57,14 +57,13 @@ class TestClaims:
             if len(crew._todo) >= before:
                 sizes.append(len(crew._todo) + 1)
             crew.perform(claim, ThreadSeat())
-        assert sizes[:7] == [3, 3, 3, 3, 3, 3, FIRST_AHEAD]
-        assert sizes[7] == 2 * FIRST_AHEAD
+        assert sizes[:8] == [3, 3, 3, 3, 3, 3, 3 + FIRST_AHEAD, 3 + 2 * FIRST_AHEAD]
         assert len(jobs.noted) == 40
 
     def test_jobs_of_a_queue_that_is_not_known_go_back_as_far_as_no_slot_is_free_for_them(
         self, make_crew: MakeCrew
     ) -> None:
-        queue_notes(10, "unknown", priority=1)
+        queue_notes(3 + FIRST_AHEAD, "unknown", priority=1)
         queue_notes(10)
         crew = make_crew()
         know_as_short(crew)
@@ -72,7 +71,7 @@ class TestClaims:
         assert in_todo(crew) == {"unknown": 3}
         crew.turn()
         assert in_todo(crew) == {"unknown": 3, "default": 10}
-        assert states() == {"RUNNING": 13, "READY": 7}
+        assert states() == {"RUNNING": 13, "READY": FIRST_AHEAD}
         assert set(Job.objects.values_list("attempts", "state")) == {(0, "READY"), (1, "RUNNING")}
 
     def test_of_a_queue_that_is_known_to_be_long_no_more_is_claimed_than_there_are_free_slots(
@@ -84,7 +83,7 @@ class TestClaims:
         know_as_short(crew)
         crew._pace.note("slow", 1.0)
         crew.turn()
-        assert in_todo(crew) == {"slow": 3, "default": FIRST_AHEAD - 3}
+        assert in_todo(crew) == {"slow": 3, "default": FIRST_AHEAD}
         assert crew.unwritten == 0
 
     def test_a_long_queue_of_which_jobs_wait_already_gets_only_the_slots_that_are_left(
@@ -114,7 +113,7 @@ class TestClaims:
         crew = make_crew(queues={"mail": 2, "default": None})
         know_as_short(crew, "default", "mail")
         crew.turn()
-        assert in_todo(crew) == {"mail": 2, "default": FIRST_AHEAD - 2}
+        assert in_todo(crew) == {"mail": 2, "default": 1 + FIRST_AHEAD}
 
     @pytest.mark.parametrize("bound", [{"most": 50}, {"held_back": 1}], ids=str)
     def test_a_worker_that_is_to_be_replaced_or_that_shares_its_slots_claims_nothing_ahead(
@@ -139,7 +138,7 @@ class TestClaims:
         crew = make_crew()
         know_as_short(crew)
         crew.turn()
-        queue_notes(10)
+        queue_notes(30)
         crew.turn()
         assert in_todo(crew) == {"default": FIRST_AHEAD}
 

@@ -22,7 +22,7 @@ def test_nothing_is_known_to_be_short_until_enough_has_run(pace: Pace) -> None:
     run(pace, count=ENOUGH - 1)
     assert (pace.is_short("a"), pace.limit(3)) == (False, 3)
     run(pace, count=1)
-    assert (pace.is_short("a"), pace.limit(3)) == (True, FIRST_AHEAD)
+    assert (pace.is_short("a"), pace.limit(3)) == (True, 3 + FIRST_AHEAD)
 
 
 @pytest.mark.parametrize(("seconds", "is_short"), [(SHORT - 0.0001, True), (SHORT, False)])
@@ -56,16 +56,17 @@ def test_claims_grow_while_they_come_back_full_and_shrink_with_long_runs(pace: P
     for _ in range(5):
         pace.filled()
         limits.append(pace.limit(3))
-    assert limits == [8, 16, 32, 64, MOST_AHEAD, MOST_AHEAD]
+    assert limits == [3 + ahead for ahead in (8, 16, 32, 64, MOST_AHEAD, MOST_AHEAD)]
     run(pace, count=1, seconds=SHORT)
-    assert pace.limit(3) == MOST_AHEAD // 2
+    assert pace.limit(3) == 3 + MOST_AHEAD // 2
     run(pace, count=9, seconds=SHORT)
-    assert pace.limit(3) == FIRST_AHEAD
+    assert pace.limit(3) == 3 + FIRST_AHEAD
 
 
-def test_no_less_is_claimed_than_there_are_free_slots_and_nothing_without_one(pace: Pace) -> None:
+def test_without_a_free_slot_nothing_is_claimed_ahead(pace: Pace) -> None:
     run(pace)
-    assert pace.limit(20) == 20
+    assert pace.limit(20) == 20 + FIRST_AHEAD
+    assert pace.limit(1) == 1 + FIRST_AHEAD
     assert pace.limit(0) == 0
 
 
@@ -73,7 +74,7 @@ def test_beside_one_queue_that_is_not_short_others_are_claimed_ahead_beside_two_
     run(pace)
     run(pace, "slow", seconds=1.0)
     assert pace.unsure(()) == {"slow"}
-    assert pace.limit(3) == FIRST_AHEAD
+    assert pace.limit(3) == 3 + FIRST_AHEAD
     # One is in hand that never ran.
     assert pace.unsure(("new",)) == {"slow", "new"}
     assert pace.limit(3, ("new",)) == 3
@@ -90,4 +91,4 @@ def test_after_a_stumble_jobs_have_to_show_anew_that_they_are_short(pace: Pace) 
     pace.stumbled()
     assert (pace.is_short("a"), pace.limit(3)) == (False, 3)
     run(pace)
-    assert pace.limit(3) == FIRST_AHEAD
+    assert pace.limit(3) == 3 + FIRST_AHEAD
