@@ -19,7 +19,6 @@ from django_jobs.transitions import Change
 job_log = logging.getLogger("django_jobs.job")
 worker_log = logging.getLogger("django_jobs.worker")
 
-FORMAT = "%(asctime)s %(message)s"
 TIME_FORMAT = "%H:%M:%S"
 
 MOST_BEGUN = 10_000
@@ -53,13 +52,37 @@ def show_on_stderr(level: int = logging.INFO) -> None:
     root = logging.getLogger("django_jobs")
     if not root.hasHandlers():
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter(FORMAT, TIME_FORMAT))
+        handler.setFormatter(Lines())
         root.addHandler(handler)
     if root.level == logging.NOTSET:
         root.setLevel(level)
 
 
+class Lines(logging.Formatter):
+    """The time of day before each message. A thousand lines a second share it, so it is written once."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(message)s", TIME_FORMAT)
+        self._second: tuple[int, str] = (0, "")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - logging's own
+        """Give the time of day of a record."""
+        second, text = self._second
+        if second != int(record.created):
+            text = super().formatTime(record, datefmt)
+            self._second = (int(record.created), text)
+        return text
+
+
 # -- one job
+
+
+def _say(level: int, message: str, *values: object, extra: dict[str, Any], exc_info: Any = None) -> None:
+    """Log a line about a job. Where in the code it comes from is always here, so nobody looks for that."""
+    if job_log.isEnabledFor(level):
+        traced = (type(exc_info), exc_info, exc_info.__traceback__) if exc_info else None
+        record = job_log.makeRecord(job_log.name, level, __file__, 0, message, values, traced, "_say", extra)
+        job_log.handle(record)
 
 
 def _on_started(*, claim: Claim, **_: Any) -> None:
@@ -67,7 +90,7 @@ def _on_started(*, claim: Claim, **_: Any) -> None:
         _begun.popitem(last=False)
     _begun[claim.lease] = clock.monotonic()
     if job_log.isEnabledFor(logging.DEBUG):
-        job_log.debug("▶ %s attempt %d", _who(claim), claim.attempt, extra=_extra("job.started", claim))
+        _say(logging.DEBUG, "▶ %s attempt %d", _who(claim), claim.attempt, extra=_extra("job.started", claim))
 
 
 def _on_finished(*, claim: Claim, outcome: Outcome, change: Change, **_: Any) -> None:
@@ -79,12 +102,12 @@ def _on_finished(*, claim: Claim, outcome: Outcome, change: Change, **_: Any) ->
     timed = {} if seconds is None else {"run_s": seconds}
     match change.state:
         case State.SUCCESSFUL:
-            job_log.info("✔ %s", who, extra=_extra("job.succeeded", claim) | timed)
+            _say(logging.INFO, "✔ %s", who, extra=_extra("job.succeeded", claim) | timed)
         case State.FAILED:
             extra = _extra("job.failed", claim) | timed
-            job_log.error("✖ %s failed for good: %s", who, _why(change), exc_info=_traced(change), extra=extra)
+            _say(logging.ERROR, "✖ %s failed for good: %s", who, _why(change), exc_info=_traced(change), extra=extra)
         case State.CANCELLED:
-            job_log.info("◌ %s cancelled: %s", who, _why(change), extra=_extra("job.cancelled", claim) | timed)
+            _say(logging.INFO, "◌ %s cancelled: %s", who, _why(change), extra=_extra("job.cancelled", claim) | timed)
         case _:
             _on_again(claim, outcome, change, who=who, timed=timed)
 
@@ -94,19 +117,21 @@ def _on_again(claim: Claim, outcome: Outcome, change: Change, *, who: str, timed
     match outcome:
         case Snoozed(reason=reason):
             why = _one_line(reason) or "no reason given"
-            job_log.info("↻ %s snoozed, again %s: %s", who, after, why, extra=_extra("job.snoozed", claim) | timed)
+            _say(
+                logging.INFO, "↻ %s snoozed, again %s: %s", who, after, why, extra=_extra("job.snoozed", claim) | timed
+            )
         case Released():
-            job_log.info("↻ %s released", who, extra=_extra("job.released", claim) | timed)
+            _say(logging.INFO, "↻ %s released", who, extra=_extra("job.released", claim) | timed)
         case _:
             of = f"attempt {claim.attempt}/{change.max_attempts}"
             message = "✖ %s %s, again %s: %s"
-            job_log.warning(message, who, of, after, _why(change), extra=_extra("job.retried", claim) | timed)
+            _say(logging.WARNING, message, who, of, after, _why(change), extra=_extra("job.retried", claim) | timed)
 
 
 def _on_lost(*, claim: Claim, **_: Any) -> None:
     _begun.pop(claim.lease, None)
     message = "⚠ %s was taken away or cancelled while it ran; its end was not written"
-    job_log.warning(message, _who(claim), extra=_extra("job.lost", claim))
+    _say(logging.WARNING, message, _who(claim), extra=_extra("job.lost", claim))
 
 
 # -- several jobs
@@ -120,7 +145,7 @@ def _on_reclaimed(*, changes: list[Change], let_go: list[int], because: str, **_
     for change in changes:
         if change.state is State.FAILED:
             extra = {"event": "job.failed", "job_id": change.lease.id, "attempt": change.attempts}
-            job_log.error("✖ #%d failed for good: %s", change.lease.id, _why(change), extra=extra)
+            _say(logging.ERROR, "✖ #%d failed for good: %s", change.lease.id, _why(change), extra=extra)
 
 
 def _on_expired(*, ids: tuple[int, ...], **_: Any) -> None:

@@ -112,16 +112,17 @@ class Claim:
     started_at: datetime
     schedule: str | None
     tick: datetime | None
+    lease: Lease = field(init=False, repr=False, compare=False)
+    """The id and token that every later write of this claim names."""
+
+    def __post_init__(self) -> None:
+        """Make the lease once: everything that happens to a job asks for it."""
+        object.__setattr__(self, "lease", Lease(self.id, self.token))
 
     @property
     def is_last(self) -> bool:
         """Whether no further attempt follows when this one fails."""
         return self.attempt >= self.max_attempts
-
-    @property
-    def lease(self) -> Lease:
-        """The id and token that every later write of this claim names."""
-        return Lease(id=self.id, token=self.token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from django_jobs.conf import settings
 from django_jobs.outcomes import Cancelled, Committed, Ending, InDoubt, Outcome, Released, Succeeded
 from django_jobs.records import Claim
 from django_jobs.runner.call import Call
-from django_jobs.runner.surroundings import activated, is_in_transaction, tell_odd
+from django_jobs.runner.surroundings import activate, deactivate, is_in_transaction, tell_odd
 from django_jobs.states import State
 
 if TYPE_CHECKING:
@@ -139,10 +139,13 @@ def _taken_hooks(connection: BaseDatabaseWrapper) -> _Hooks:
 
 
 def _call(hooks: _Hooks, call: Call) -> None:
-    with activated(call.attempt.meta):
-        for hook in hooks:
-            try:
-                hook()
-            except BaseException as error:  # noqa: BLE001 - the end of the job is recorded
-                claim = call.claim
-                tell_odd(f"{claim.name} #{claim.id} has succeeded, but an on_commit callback of it failed", error)
+    # As the body found it, not as it left it.
+    deactivate()
+    activate(call.attempt.meta)
+    for hook in hooks:
+        try:
+            hook()
+        except BaseException as error:  # noqa: BLE001 - the end of the job is recorded
+            claim = call.claim
+            tell_odd(f"{claim.name} #{claim.id} has succeeded, but an on_commit callback of it failed", error)
+    deactivate()

@@ -34,8 +34,9 @@ from django_jobs.runner.call import Call, Misfit, call_of
 from django_jobs.runner.surroundings import (
     NOBODY,
     Interrupter,
-    activated,
+    activate,
     close_connections,
+    deactivate,
     tell_odd,
     tidy_connections,
 )
@@ -136,8 +137,8 @@ def _called(call: Call) -> Outcome:
     try:
         if call.performer.is_async:
             return async_to_sync(_aperformed)(call)
-        with activated(call.attempt.meta):
-            value = call.begin()
+        activate(call.attempt.meta)
+        value = call.begin()
     except BaseException as error:  # noqa: BLE001 - as in _prepared; a child task's SystemExit comes out of the loop
         return _raised(call.claim, call.performer, error)
     return _came_to(call, value)
@@ -145,8 +146,8 @@ def _called(call: Call) -> Outcome:
 
 async def _aperformed(call: Call) -> Outcome:
     try:
-        with activated(call.attempt.meta):
-            value = await call.begin()
+        activate(call.attempt.meta)
+        value = await call.begin()
     except BaseException as error:  # noqa: BLE001 - as in _prepared
         return _raised(call.claim, call.performer, error)
     return _came_to(call, value)
@@ -199,6 +200,7 @@ def _came_to(call: Call, value: object) -> Outcome:
     if value is None:
         return Succeeded()
     try:
+        deactivate()
         if isinstance(value, ControlWord):
             return _raised(call.claim, call.performer, value)
         return Succeeded(result=_encoded(value))
@@ -218,6 +220,7 @@ def _encoded(value: object) -> str:
 def _raised(claim: Claim, performer: AnyPerformer, error: BaseException) -> Outcome:
     """Turn what a performer raised into an outcome; a control word may be of a subclass, and broken."""
     try:
+        deactivate()
         return _outcome_of(claim, performer, error)
     except BaseException as problem:  # noqa: BLE001 - nothing gets out of here
         return _failed_attempt(claim, performer, problem)

@@ -57,27 +57,26 @@ NOBODY: Interrupter = _Nobody()
 # -- language and time zone
 
 
-@contextmanager
-def activated(meta: Mapping[str, Any]) -> Iterator[None]:
+def activate(meta: Mapping[str, Any]) -> None:
     """Activate the language and time zone that were active when the job was queued, the project's own otherwise.
 
     For a run's own context, where nothing is active, so that the project's own are.
     """
     _activate("language", meta.get("language"), translation.activate)
     _activate("time zone", meta.get("time_zone"), lambda name: timezone.activate(_zone(name)))
-    try:
-        yield
-    finally:
-        # Also what the body has activated: what went wrong is told in the project's language.
-        translation.deactivate()
-        timezone.deactivate()
 
 
-def _activate(what: str, name: object, activate: Callable[[str], None]) -> None:
+def deactivate() -> None:
+    """Go back to the project's own, also from what the body has activated: what went wrong is told in its language."""
+    translation.deactivate()
+    timezone.deactivate()
+
+
+def _activate(what: str, name: object, do: Callable[[str], None]) -> None:
     if not isinstance(name, str):
         return
     try:
-        activate(name)
+        do(name)
     except Exception as error:  # noqa: BLE001 - anybody may have written it, and what is raised differs by platform
         message = f"a job was queued under the {what} {name[:80]!r}, which this process can't activate: {shown(error)}"
         tell_odd(message, level=logging.WARNING)
@@ -107,7 +106,7 @@ def tidy_connections(claim: Claim) -> Iterator[None]:
     for connection in _connections():
         if is_in_transaction(connection):
             marks[connection.alias] = _mark(connection)
-        else:
+        elif _is_in_use(connection):
             _surviving(claim, connection, refresh, connection)
     try:
         yield
@@ -115,8 +114,13 @@ def tidy_connections(claim: Claim) -> Iterator[None]:
         for connection in _connections():
             if connection.alias in marks:
                 _surviving(claim, connection, _restore, connection, marks[connection.alias], claim)
-            else:
+            elif _is_in_use(connection):
                 _surviving(claim, connection, _clean, connection, claim)
+
+
+def _is_in_use(connection: BaseDatabaseWrapper) -> bool:
+    """Tell whether there is anything to be put right."""
+    return connection.connection is not None or connection.in_atomic_block or bool(connection.queries_log)
 
 
 def is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
