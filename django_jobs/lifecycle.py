@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -302,7 +302,7 @@ def _kept(claim: Claim, success: Succeeded) -> Change:
 
     So a COMMIT whose answer is lost can be recognised.
     """
-    return replace(transitions.settle(claim, success), gone=False)
+    return transitions.settle(claim, success)._replace(gone=False)
 
 
 def _unwritten(ending: Ending) -> Outcome:
@@ -740,7 +740,7 @@ def _each(
             return {lease for written, _ in each for lease in written}, {lease for _, left in each for lease in left}
         if changes[0].gone:
             # Somebody's row refers to the job: it did succeed, so it stays instead of going.
-            return _each(connection, write, [replace(changes[0], gone=False)])
+            return _each(connection, write, [changes[0]._replace(gone=False)])
         message = f"the end of job {changes[0].lease.id} can't be written and its row stays as it is: {error}"
         signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
         return set(), {changes[0].lease}

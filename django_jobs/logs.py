@@ -44,7 +44,7 @@ def connect() -> None:
         (signals.worker_stopped, _on_worker_stopped),
         (signals.odd, _on_odd),
     ):
-        signal.connect(receiver, dispatch_uid="django_jobs.logs")
+        signal.hear(receiver)
 
 
 def show_on_stderr(level: int = logging.INFO) -> None:

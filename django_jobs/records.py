@@ -86,12 +86,13 @@ class ClaimRequest:
     names: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """A job in a worker's hands. `args`, `kwargs` and `meta` are JSON text; instants are the database's, aware UTC."""
+class Claim(NamedTuple):
+    """A job in a worker's hands. `args`, `kwargs` and `meta` are JSON text; instants are the database's, aware UTC.
 
-    id: int
-    token: int
+    `lease` is what every later write of this claim names. (A tuple, since a worker makes thousands a second.)
+    """
+
+    lease: Lease
     name: str
     queue: str
     priority: int
@@ -112,12 +113,16 @@ class Claim:
     started_at: datetime
     schedule: str | None
     tick: datetime | None
-    lease: Lease = field(init=False, repr=False, compare=False)
-    """The id and token that every later write of this claim names."""
 
-    def __post_init__(self) -> None:
-        """Make the lease once: everything that happens to a job asks for it."""
-        object.__setattr__(self, "lease", Lease(self.id, self.token))
+    @property
+    def id(self) -> int:
+        """The id of its row."""
+        return self.lease.id
+
+    @property
+    def token(self) -> int:
+        """What the claim statement wrote into the row."""
+        return self.lease.token
 
     @property
     def is_last(self) -> bool:

@@ -5,9 +5,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
-from django.dispatch import Signal
+from django import dispatch
+
+
+class Signal(dispatch.Signal):
+    """A signal that rooms of ours may hear by a plain call: two of them hear of every job's end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hearers: tuple[Callable[..., None], ...] = ()
+
+    def hear(self, hearer: Callable[..., None]) -> None:
+        """Call `hearer` with the arguments, before the receivers, each time it is told."""
+        self.hearers = (*(each for each in self.hearers if each != hearer), hearer)
+
+    def unhear(self, hearer: Callable[..., None]) -> None:
+        """Call it no more."""
+        self.hearers = tuple(each for each in self.hearers if each != hearer)
+
 
 job_enqueued = Signal()
 """After commit. Arguments: `job_id`, `name`, `queue`."""
@@ -43,5 +61,9 @@ odd = Signal()
 
 def tell(signal: Signal, sender: object, **arguments: object) -> None:
     """Send a signal, and let nothing through that a receiver raises, nor what a log handler raises about that."""
-    with suppress(Exception):
-        signal.send_robust(sender, **arguments)
+    for hear in signal.hearers:
+        with suppress(Exception):
+            hear(**arguments)
+    if signal.receivers:
+        with suppress(Exception):
+            signal.send_robust(sender, **arguments)

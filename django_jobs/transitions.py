@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from django_jobs.outcomes import Cancelled, Failed, GaveUp, Outcome, Released, Retried, Snoozed, Succeeded
 from django_jobs.records import Claim, Failure, HeldRow, Lease
@@ -60,8 +59,7 @@ MOVES: dict[str, frozenset[tuple[Place, Place]]] = {
 """Every move that a verb may make. The diagram in docs/architecture.md is drawn from it; a test keeps them equal."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(NamedTuple):
     """What a transition writes to a row; the store adds the instants.
 
     A READY row runs again `delay` after now, or keeps its `run_at` where `delay` is None. `failure` is appended to the

@@ -9,7 +9,7 @@ import pytest
 from django_jobs import Attempt, context, current_attempt
 from django_jobs.clock import FrozenClock
 from django_jobs.exceptions import Interruption, JobCancelled, JobLost, JobTimeout
-from django_jobs.records import Claim
+from django_jobs.records import Claim, Lease
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TICK = datetime(2026, 3, 1, 3, tzinfo=UTC)
@@ -23,8 +23,7 @@ def attempt(
     **changes: Any,
 ) -> Attempt:
     values: dict[str, Any] = {
-        "id": 7,
-        "token": 99,
+        "lease": Lease(id=7, token=99),
         "name": "shop.send",
         "queue": "mail",
         "priority": 5,
@@ -107,7 +106,7 @@ def test_there_is_no_current_attempt_outside_of_a_job() -> None:
 
 
 def test_the_current_attempt_is_that_of_the_context() -> None:
-    first, second = attempt(id=1), attempt(id=2)
+    first, second = attempt(lease=Lease(1, 99)), attempt(lease=Lease(2, 99))
 
     def in_a_job(running: Attempt) -> Attempt | None:
         context.enter(running)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -20,7 +19,7 @@ from django_jobs import Cancel, GiveUp, Retry, Snooze, enqueue, lifecycle, logs,
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job
 from django_jobs.outcomes import Succeeded
-from django_jobs.records import Claim
+from django_jobs.records import Claim, Lease
 from django_jobs.worker.plan import Plan
 from django_jobs.worker.process import Process
 from tests.declaring import declared
@@ -232,15 +231,15 @@ def test_a_worker_tells_of_its_start_and_its_end(records: Records) -> None:
 
 
 def test_a_worker_that_left_jobs_behind_says_so(records: Records) -> None:
-    signals.worker_stopped.send(None, identity="web1:5", written=False)
+    signals.tell(signals.worker_stopped, None, identity="web1:5", written=False)
     [record] = records.list
     assert record.levelname == "WARNING"
     assert "while jobs still ran" in record.getMessage()
 
 
 def test_odd_events_come_with_their_traceback(records: Records) -> None:
-    signals.odd.send(None, message="a round failed", exception=LookupError("x"), level=logging.ERROR)
-    signals.odd.send(None, message="finishing 3 jobs", exception=None, level=logging.INFO)
+    signals.tell(signals.odd, None, message="a round failed", exception=LookupError("x"), level=logging.ERROR)
+    signals.tell(signals.odd, None, message="finishing 3 jobs", exception=None, level=logging.INFO)
     first, second = records.list
     assert line(first) == ("django_jobs.worker", "ERROR", "a round failed")
     assert first.exc_info is not None
@@ -344,7 +343,7 @@ def test_what_a_database_says_of_a_rows_values_is_left_out(records: Records) -> 
 @pytest.mark.parametrize("said", ["{}", "{!r}"])
 def test_only_the_first_line_of_what_a_database_refuses_is_told(records: Records, said: str) -> None:
     error = IntegrityError(f"new row violates a constraint\nDETAIL:  Failing row contains ({MARK}).\n")
-    signals.odd.send(None, message=f"crew: {said.format(error)}", exception=error, level=logging.ERROR)
+    signals.tell(signals.odd, None, message=f"crew: {said.format(error)}", exception=error, level=logging.ERROR)
     [record] = records.list
     assert "violates a constraint" in record.getMessage()
     assert MARK not in records.everything
@@ -360,12 +359,12 @@ def template() -> Claim:
 
 
 def test_starts_whose_end_is_never_told_are_forgotten(records: Records, template: Claim, frozen: FrozenClock) -> None:
-    claims = [replace(template, id=number) for number in range(logs.MOST_BEGUN + 1)]
+    claims = [template._replace(lease=Lease(number, template.token)) for number in range(logs.MOST_BEGUN + 1)]
     for claim in claims:
-        signals.job_started.send(claim.name, claim=claim)
+        signals.tell(signals.job_started, claim.name, claim=claim)
     for claim in (claims[0], claims[-1]):
         change = lifecycle.transitions.settle(claim, Succeeded())
-        signals.job_finished.send(claim.name, claim=claim, outcome=Succeeded(), change=change)
+        signals.tell(signals.job_finished, claim.name, claim=claim, outcome=Succeeded(), change=change)
     first, last = [record for record in records.list if record.event == "job.succeeded"]
     assert not hasattr(first, "run_s")
     assert last.run_s == 0.0

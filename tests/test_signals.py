@@ -3,7 +3,6 @@ from __future__ import annotations
 import logging
 
 import pytest
-from django.dispatch import Signal
 
 from django_jobs import signals
 
@@ -16,7 +15,7 @@ class Broken(logging.Handler):
 
 
 def test_neither_a_receiver_nor_a_log_handler_that_raises_gets_through() -> None:
-    signal = Signal()
+    signal = signals.Signal()
 
     def receiver(**_: object) -> None:
         raise RuntimeError("broken receiver")
@@ -31,3 +30,26 @@ def test_neither_a_receiver_nor_a_log_handler_that_raises_gets_through() -> None
         signals.tell(signal, None)
     finally:
         log.removeHandler(handler)
+
+
+def test_what_a_hearer_of_ours_raises_keeps_nobody_from_hearing() -> None:
+    signal = signals.Signal()
+    heard: list[object] = []
+
+    def breaks(**_: object) -> None:
+        raise RuntimeError("broken hearer")
+
+    def hears(*, what: object) -> None:
+        heard.append(what)
+
+    def receives(*, sender: object, what: object, **_: object) -> None:
+        heard.append((sender, what))
+
+    signal.hear(breaks)
+    signal.hear(hears)
+    signal.hear(hears)
+    signal.connect(receives)
+    signals.tell(signal, "me", what=1)
+    signal.unhear(hears)
+    signals.tell(signal, "me", what=2)
+    assert heard == [1, ("me", 1), ("me", 2)]

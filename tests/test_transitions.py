@@ -22,10 +22,10 @@ LAPSE = Failure(kind="lapse", reason="the lease ran out")
 
 def claim(**changes: Any) -> Claim:
     defaults: dict[str, Any] = {
-        "id": 7, "token": 99, "name": "shop.greet", "queue": "default", "priority": 0, "args": "[]", "kwargs": "{}",
-        "meta": "{}", "attempt": 2, "max_attempts": 3, "crashes": 1, "max_crashes": 3, "alone": False, "restart": True,
-        "timeout": 300.0, "keep": 60.0, "enqueued_at": NOON, "run_at": NOON, "first_started_at": NOON,
-        "started_at": NOON, "schedule": None, "tick": None,
+        "lease": Lease(id=7, token=99), "name": "shop.greet", "queue": "default", "priority": 0, "args": "[]",
+        "kwargs": "{}", "meta": "{}", "attempt": 2, "max_attempts": 3, "crashes": 1, "max_crashes": 3,
+        "alone": False, "restart": True, "timeout": 300.0, "keep": 60.0, "enqueued_at": NOON,
+        "run_at": NOON, "first_started_at": NOON, "started_at": NOON, "schedule": None, "tick": None,
     }  # fmt: skip
     return Claim(**{**defaults, **changes})
 
@@ -352,7 +352,7 @@ class AnyLife(RuleBasedStateMachine):
         assert row.token is not None
         assert self.first_start is not None
         return claim(
-            token=row.token, attempt=row.attempts, max_attempts=row.max_attempts, crashes=row.crashes,
+            lease=Lease(7, row.token), attempt=row.attempts, max_attempts=row.max_attempts, crashes=row.crashes,
             max_crashes=row.max_crashes, alone=row.alone, restart=row.restart, keep=row.keep,
             first_started_at=self.first_start, started_at=self.clock,
         )  # fmt: skip

@@ -496,8 +496,7 @@ class Store(ABC):
             alone, restart, timeout, keep, enqueued_at, run_at, first_started_at, started_at, schedule, tick,
         ) = row  # fmt: skip
         return Claim(
-            id=job_id,
-            token=token,
+            lease=Lease(job_id, token),
             name=name,
             queue=queue,
             priority=priority,

@@ -34,11 +34,11 @@ class Tally:
     @contextmanager
     def counting(self) -> Iterator[None]:
         """Hear of every end while this is open."""
-        signals.job_finished.connect(self._hear, weak=False)
+        signals.job_finished.hear(self._hear)
         try:
             yield
         finally:
-            signals.job_finished.disconnect(self._hear)
+            signals.job_finished.unhear(self._hear)
 
     def _hear(self, *, claim: Claim, outcome: Outcome, change: Change, **_: Any) -> None:
         if change.state is State.SUCCESSFUL:

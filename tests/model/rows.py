@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import cache
 from math import ceil
 
-from django_jobs import transitions
+from django_jobs import records, transitions
 from django_jobs.outcomes import Cancelled, Outcome, Released, Snoozed, Succeeded
 from django_jobs.records import Claim, Failure, HeldRow
 from django_jobs.states import State
@@ -41,7 +41,7 @@ STARTS_ONCE = "a job with restart=False that had started doesn't come back by it
 def claim_of(setting: Setting, hand: Hand) -> Claim:
     """Give the claim that a worker has in hand, as the real records have it."""
     return Claim(
-        id=hand.lease[0] + 1, token=hand.lease[1], name="model.job", queue="default", priority=0, args="[]",
+        lease=records.Lease(hand.lease[0] + 1, hand.lease[1]), name="model.job", queue="default", priority=0, args="[]",
         kwargs="{}", meta="{}", attempt=hand.attempt, max_attempts=hand.max_attempts, crashes=hand.crashes,
         max_crashes=setting.max_crashes, alone=hand.alone, restart=setting.restart, timeout=300.0, keep=setting.keep,
         enqueued_at=NOON, run_at=NOON, first_started_at=NOON, started_at=NOON, schedule=None, tick=None,

@@ -413,8 +413,7 @@ def test_a_claim_tells_all_that_a_run_needs(store: Store, connection: BaseDataba
     ]
     moment = datetime(2026, 3, 1, 12, 0, 1, tzinfo=UTC)
     assert claim == Claim(
-        id=job_id,
-        token=4_611_686_018_427_387_904,
+        lease=Lease(id=job_id, token=4_611_686_018_427_387_904),
         name="shop.greet",
         queue="mail",
         priority=3,

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +10,7 @@ from django_jobs import transitions
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job
 from django_jobs.outcomes import Cancelled, Failed, GaveUp, Outcome, Released, Retried, Snoozed, Succeeded
+from django_jobs.records import Lease
 from django_jobs.stores.base import Store
 from tests.factories import (
     NOON,
@@ -205,7 +205,7 @@ def test_a_success_keeps_the_entries_of_earlier_attempts(store: Store, connectio
 @every_outcome
 def test_another_token_settles_nothing(store: Store, connection: BaseDatabaseWrapper, outcome: Outcome) -> None:
     claim = run_job()
-    stranger = replace(claim, token=claim.token - 1)
+    stranger = claim._replace(lease=Lease(claim.id, claim.token - 1))
     assert not settle(store, connection, stranger, outcome)
     assert place_of(claim.id) is Place.RUNNING
 
@@ -261,7 +261,7 @@ def test_a_job_with_no_keeping_is_not_deleted_by_another_token(
     store: Store, connection: BaseDatabaseWrapper, outcome: Outcome
 ) -> None:
     claim = run_job(keep=0.0)
-    assert not settle(store, connection, replace(claim, token=claim.token - 1), outcome)
+    assert not settle(store, connection, claim._replace(lease=Lease(claim.id, claim.token - 1)), outcome)
     assert place_of(claim.id) is Place.RUNNING
 
 
