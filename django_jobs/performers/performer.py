@@ -15,7 +15,7 @@ from asgiref.sync import markcoroutinefunction, sync_to_async
 from django_jobs.backoff import Backoff
 from django_jobs.durations import Duration
 from django_jobs.performers.options import Delay, JobOptions, Options, Unset, check_delay, check_moment, check_options
-from django_jobs.performers.queueing import insert, insert_many, new_job, refuse_in_event_loop
+from django_jobs.performers.queueing import Form, insert, insert_many, refuse_in_event_loop
 from django_jobs.records import NewJob, Queued
 
 if TYPE_CHECKING:
@@ -32,10 +32,14 @@ Arguments: TypeAlias = tuple[Any, ...] | dict[str, Any] | NewJob
 class Enqueuer(Generic[Args]):
     """The ways to queue jobs of one performer, with the options said so far."""
 
-    def __init__(self, *, name: str, signature: inspect.Signature, options: Options) -> None:
+    def __init__(
+        self, *, name: str, signature: inspect.Signature, options: Options, counts: range | None = None
+    ) -> None:
         self.name = name
         self.signature = signature
         self.options = options
+        # Binding costs more than everything else that is done for most calls.
+        self._counts = _counts_taken(signature) if counts is None else counts
 
     def __repr__(self) -> str:
         return f"<{self.name}, not queued: call .later(…)>"
@@ -57,7 +61,8 @@ class Enqueuer(Generic[Args]):
     def later_many(self, calls: Iterable[Arguments]) -> list[Queued]:
         """Queue many jobs, all or none; each call is a tuple of arguments, a dict of them, or what `prepare` gave.
 
-        Answers in the given order. Raises as `later` does, before anything is written.
+        Answers in the given order. All of them get the language and time zone that are active when the first is read.
+        Raises as `later` does, before anything is written.
         """
         self._refuse_in_event_loop("later_many")
         return insert_many(self._all_prepared(calls))
@@ -68,12 +73,11 @@ class Enqueuer(Generic[Args]):
 
     def prepare(self, /, *args: Args.args, **kwargs: Args.kwargs) -> NewJob:
         """Bind and encode a job for `enqueue([...])` without queueing it. Raises as `later` does."""
-        try:
-            self.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            message = f"{self.name}{self.signature}: {error}"
-            raise TypeError(message) from None
-        return new_job(self.name, args, kwargs, self.options)
+        return self._filled(Form(self.name, self.options), *args, **kwargs)
+
+    def takes(self, count: int) -> bool:
+        """Whether so many positional arguments fit by themselves, as far as can be told without binding them."""
+        return count in self._counts
 
     def after(self, delay: Duration | None = None, /, **parts: Unpack[Delay]) -> Enqueuer[Args]:
         """Have jobs run no sooner than that long after being queued: `after(10)`, `after("5m")`, `after(minutes=5)`."""
@@ -92,32 +96,42 @@ class Enqueuer(Generic[Args]):
         return self._with(check_options(options, self.options))
 
     def _with(self, options: Options) -> Enqueuer[Args]:
-        return Enqueuer(name=self.name, signature=self.signature, options=options)
+        return Enqueuer(name=self.name, signature=self.signature, options=options, counts=self._counts)
+
+    def _filled(self, form: Form, /, *args: Any, **kwargs: Any) -> NewJob:
+        if kwargs or not self.takes(len(args)):
+            try:
+                self.signature.bind(*args, **kwargs)
+            except TypeError as error:
+                message = f"{self.name}{self.signature}: {error}"
+                raise TypeError(message) from None
+        return form.filled(args, kwargs)
 
     def _refuse_in_event_loop(self, call: str) -> None:
         refuse_in_event_loop(f"{self.name}.{call}", f"{self.name}.a{call}")
 
     def _all_prepared(self, calls: Iterable[Arguments]) -> list[NewJob]:
         jobs: list[NewJob] = []
+        form: Form | None = None
         for place, call in enumerate(calls):
             try:
-                jobs.append(self._prepared(call))
+                form = form or Form(self.name, self.options)
+                jobs.append(self._prepared(call, form))
             except Exception as error:
                 error.add_note(f"in later_many(): call [{place}] of {self.name}")
                 raise
         return jobs
 
-    def _prepared(self, call: object) -> NewJob:
-        prepare: Callable[..., NewJob] = self.prepare
+    def _prepared(self, call: object, form: Form) -> NewJob:
         match call:
             case NewJob(name=self.name):
                 return call
             case NewJob():
                 message = f"this was prepared for {call.name}; enqueue([…]) takes jobs of several kinds"
             case tuple():
-                return prepare(*call)
+                return self._filled(form, *call)
             case dict():
-                return prepare(**call)
+                return self._filled(form, **call)
             case _:
                 message = (
                     f"a call of type {type(call).__name__}; give a tuple of arguments, as (5,), a dict of them, or "
@@ -147,7 +161,6 @@ class Performer(Enqueuer[Args], Generic[Call, Args, Result]):
         self.function = function
         self.aliases = aliases
         self.takes_attempt = takes_attempt
-        self._counts = _counts_taken(signature)
         self.is_async = inspect.iscoroutinefunction(function)
         if self.is_async:
             markcoroutinefunction(self)
@@ -157,10 +170,6 @@ class Performer(Enqueuer[Args], Generic[Call, Args, Result]):
 
     def __repr__(self) -> str:
         return f"<Performer {self.name}>"
-
-    def takes(self, count: int) -> bool:
-        """Whether so many positional arguments fit by themselves, as far as can be told without binding them."""
-        return count in self._counts
 
     @property
     def is_atomic(self) -> bool:

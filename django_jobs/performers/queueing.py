@@ -91,32 +91,47 @@ def refuse_in_event_loop(call: str, instead: str) -> None:
 
 def new_job(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options) -> NewJob:
     """Encode arguments and fill in every option. Raises UnencodableValue, ArgumentsTooLarge, and ValueError (queue)."""
-    conf = settings()
-    limit = conf.max_args_bytes
-    encoded_args, encoded_kwargs = codec.encode_arguments(args, kwargs, limit=limit, reference=reference)
-    queue = _or(options.queue, conf.default_queue)
-    if conf.queues is not None and queue not in conf.queues:
-        allowed = ", ".join(sorted(conf.queues))
+    return Form(name, options).filled(args, kwargs)
+
+
+class Form:
+    """What all jobs of one bulk call have in common: every option settled, and what is active now, once.
+
+    Raises ValueError for the queue, and what encoding raises for meta.
+    """
+
+    def __init__(self, name: str, options: Options) -> None:
+        conf = settings()
+        self._limit = conf.max_args_bytes
+        start = options.start
+        self._common: dict[str, Any] = {
+            "name": name,
+            "queue": _allowed(_or(options.queue, conf.default_queue), conf.queues),
+            "priority": _or(options.priority, 0),
+            "max_attempts": _or(options.max_attempts, conf.max_attempts),
+            "max_crashes": _or(options.max_crashes, 3),
+            "restart": _or(options.restart, True),  # noqa: FBT003 - a default
+            "timeout": _seconds(_or(options.timeout, conf.timeout)),
+            "keep": _seconds(_or(options.keep, conf.keep_successful)),
+            "keep_failed": _seconds(_or(options.keep_failed, conf.keep_failed)),
+            "delay": start if isinstance(start, timedelta) else timedelta(0),
+            "run_at": start if isinstance(start, datetime) else None,
+            "expires": _or(options.expires, None),
+            "meta": codec.encode({**_ambient(), **_or(options.meta, {})}, path="meta", limit=self._limit),
+        }
+
+    def filled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
+        """Make a job with these arguments. Raises UnencodableValue and ArgumentsTooLarge."""
+        encoded_args, encoded_kwargs = codec.encode_arguments(args, kwargs, limit=self._limit, reference=reference)
+        return NewJob(args=encoded_args, kwargs=encoded_kwargs, **self._common)
+
+
+def _allowed(queue: str, queues: Mapping[str, int | None] | None) -> str:
+    if queues is not None and queue not in queues:
+        allowed = ", ".join(sorted(queues))
         message = f"queue {queue!r} is not in DJANGO_JOBS['QUEUES'] ({allowed}); add it there or choose one of them"
         raise ValueError(message)
-    start = options.start
-    return NewJob(
-        name=name,
-        queue=queue,
-        priority=_or(options.priority, 0),
-        args=encoded_args,
-        kwargs=encoded_kwargs,
-        max_attempts=_or(options.max_attempts, conf.max_attempts),
-        max_crashes=_or(options.max_crashes, 3),
-        restart=_or(options.restart, True),  # noqa: FBT003 - a default
-        timeout=_seconds(_or(options.timeout, conf.timeout)),
-        keep=_seconds(_or(options.keep, conf.keep_successful)),
-        keep_failed=_seconds(_or(options.keep_failed, conf.keep_failed)),
-        delay=start if isinstance(start, timedelta) else timedelta(0),
-        run_at=start if isinstance(start, datetime) else None,
-        expires=_or(options.expires, None),
-        meta=codec.encode({**_ambient(), **_or(options.meta, {})}, path="meta", limit=limit),
-    )
+    return queue
 
 
 Value = TypeVar("Value")
