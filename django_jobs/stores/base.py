@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -310,7 +310,8 @@ class Store(ABC):
         frozen = clock.frozen_now()
         with connection.cursor() as cursor:
             cursor.execute(self._text(sql, frozen is not None), {**values, **self.clock_values(frozen)})
-            return cursor.fetchall() if cursor.description else []
+            # What a cursor tells of its columns it makes anew whenever it is asked.
+            return cursor.fetchall() if _gives_rows(sql) or cursor.description else []
 
     def run_unless_locked(
         self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]
@@ -521,6 +522,12 @@ class Store(ABC):
 
     def _maybe_instant(self, value: Any) -> datetime | None:
         return None if value is None else self.read_instant(value)
+
+
+@cache
+def _gives_rows(sql: str) -> bool:
+    """Whether a statement gives rows, as far as its text shows."""
+    return sql.lstrip().startswith("select") or "{returning" in sql
 
 
 _PARAMETERS = re.compile(r"%\((\w+)\)s")

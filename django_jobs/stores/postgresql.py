@@ -37,7 +37,11 @@ DRAW_IDS = "select nextval(pg_get_serial_sequence(%(table)s, 'id')) from generat
 # Whatever the default is: each statement is to see what the others have committed, such as a renewed lease.
 BEGIN_ATOMIC = "set transaction isolation level read committed"
 
-NOTIFY = "select pg_notify(%(channel)s, c.name) from {rows:names}"
+# A commit that only notifies would wait for the disk like any other. A crash takes the listeners' sessions along, too,
+# so there is nothing to be kept; but in a caller's transaction that would be said of his commit.
+NOTIFY = """select pg_notify(%(channel)s, c.name),
+  case when %(is_alone)s then set_config('synchronous_commit', 'off', true) end
+from {rows:names}"""
 
 LISTEN = f"listen {CHANNEL}"
 
@@ -91,8 +95,8 @@ class PostgreSQLStore(Store):
 
     def notify(self, connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
         """Send one notification a queue; its payload is the queue's name."""
-        values = {"channel": CHANNEL, "names": name_rows(queues)}
-        self.run(connection, NOTIFY, values)
+        is_alone = connection.get_autocommit() and not connection.in_atomic_block
+        self.run(connection, NOTIFY, {"channel": CHANNEL, "names": name_rows(queues), "is_alone": is_alone})
 
     def begin(self, connection: BaseDatabaseWrapper) -> None:
         """Have each statement see what others have committed by then."""
