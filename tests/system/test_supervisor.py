@@ -12,6 +12,7 @@ import pytest
 from django.db import connections
 
 from django_jobs.models import Job
+from django_jobs.worker.pace import MOST_AHEAD
 from tests.system.processes import lines, until, worker, workers
 from tests.yard import jobs
 
@@ -208,8 +209,8 @@ class TestDeaths:
             until(lambda: Job.objects.filter(state="SUCCESSFUL").count() == 200, what="all run")
         counted = Counter(lines(marks))
         assert set(counted) == {f"{n}" for n in range(200)}
-        # Only what had ended and wasn't written yet may run twice.
-        assert sum(counted.values()) - 200 <= 8
+        # Only what had ended and wasn't written yet may run twice: at the most the jobs of one claim.
+        assert sum(counted.values()) - 200 <= 4 + MOST_AHEAD
 
     def test_o01_when_the_supervisor_dies_its_workers_stop_and_another_runs_the_job(self, tmp_path: Path) -> None:
         marks = tmp_path / "marks"
