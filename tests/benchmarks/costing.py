@@ -134,7 +134,9 @@ def _memory(bench: Bench) -> dict[str, processes.Memory]:
             # There are no customers, so it writes to nobody.
             enqueue([named("shop.send_newsletter", "spring")] * 20)
             wait_for_ends(20 * (number + 1))
-        workers = [processes.memory(pid) for pid in processes.children(command.process.pid)]
+        # Beside each worker there is a sentinel, which is a shell.
+        pids = [pid for pid in processes.children(command.process.pid) if processes.is_worker(pid)]
+        workers = [processes.memory(pid) for pid in pids]
         supervisor = processes.memory(command.process.pid)
     if len(workers) != bench.sizes.workers:
         raise Rejected(f"there were {len(workers)} worker processes instead of {bench.sizes.workers}")

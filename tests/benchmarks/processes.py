@@ -109,6 +109,11 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def is_worker(pid: int) -> bool:
+    """Whether a process is a worker of ours."""
+    return b"django_jobs.worker" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+
+
 def children(pid: int) -> list[int]:
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):

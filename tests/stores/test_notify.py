@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -13,6 +15,15 @@ pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.skipif(connections["default"].vendor == "sqlite", reason="SQLite has nobody who listens"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def careful(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Have the session wait for the disk, whatever the server does by itself."""
+    with connection.cursor() as cursor:
+        cursor.execute("set synchronous_commit = on")
+        yield
+        cursor.execute("reset synchronous_commit")
 
 
 def commits_how(connection: BaseDatabaseWrapper) -> str:
