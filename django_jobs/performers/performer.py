@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import update_wrapper
@@ -15,7 +15,7 @@ from asgiref.sync import markcoroutinefunction, sync_to_async
 from django_jobs.backoff import Backoff
 from django_jobs.durations import Duration
 from django_jobs.performers.options import Delay, JobOptions, Options, Unset, check_delay, check_moment, check_options
-from django_jobs.performers.queueing import Form, insert, insert_many, refuse_in_event_loop
+from django_jobs.performers.queueing import Draft, insert, insert_many, refuse_in_event_loop
 from django_jobs.records import NewJob, Queued
 
 if TYPE_CHECKING:
@@ -73,11 +73,12 @@ class Enqueuer(Generic[Args]):
 
     def prepare(self, /, *args: Args.args, **kwargs: Args.kwargs) -> NewJob:
         """Bind and encode a job for `enqueue([...])` without queueing it. Raises as `later` does."""
-        return self._filled(Form(self.name, self.options), *args, **kwargs)
+        return self._filled(Draft(self.name, self.options), *args, **kwargs)
 
-    def takes(self, count: int) -> bool:
-        """Whether so many positional arguments fit by themselves, as far as can be told without binding them."""
-        return count in self._counts
+    def check_fit(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+        """Raise TypeError where these arguments don't fit the signature, in the words of `inspect`."""
+        if kwargs or len(args) not in self._counts:
+            self.signature.bind(*args, **kwargs)
 
     def after(self, delay: Duration | None = None, /, **parts: Unpack[Delay]) -> Enqueuer[Args]:
         """Have jobs run no sooner than that long after being queued: `after(10)`, `after("5m")`, `after(minutes=5)`."""
@@ -98,40 +99,39 @@ class Enqueuer(Generic[Args]):
     def _with(self, options: Options) -> Enqueuer[Args]:
         return Enqueuer(name=self.name, signature=self.signature, options=options, counts=self._counts)
 
-    def _filled(self, form: Form, /, *args: Any, **kwargs: Any) -> NewJob:
-        if kwargs or not self.takes(len(args)):
-            try:
-                self.signature.bind(*args, **kwargs)
-            except TypeError as error:
-                message = f"{self.name}{self.signature}: {error}"
-                raise TypeError(message) from None
-        return form.filled(args, kwargs)
+    def _filled(self, draft: Draft, /, *args: Any, **kwargs: Any) -> NewJob:
+        try:
+            self.check_fit(args, kwargs)
+        except TypeError as error:
+            message = f"{self.name}{self.signature}: {error}"
+            raise TypeError(message) from None
+        return draft.filled(args, kwargs)
 
     def _refuse_in_event_loop(self, call: str) -> None:
         refuse_in_event_loop(f"{self.name}.{call}", f"{self.name}.a{call}")
 
     def _all_prepared(self, calls: Iterable[Arguments]) -> list[NewJob]:
         jobs: list[NewJob] = []
-        form: Form | None = None
+        draft: Draft | None = None
         for place, call in enumerate(calls):
             try:
-                form = form or Form(self.name, self.options)
-                jobs.append(self._prepared(call, form))
+                draft = draft or Draft(self.name, self.options)
+                jobs.append(self._prepared(call, draft))
             except Exception as error:
                 error.add_note(f"in later_many(): call [{place}] of {self.name}")
                 raise
         return jobs
 
-    def _prepared(self, call: object, form: Form) -> NewJob:
+    def _prepared(self, call: object, draft: Draft) -> NewJob:
         match call:
             case NewJob(name=self.name):
                 return call
             case NewJob():
                 message = f"this was prepared for {call.name}; enqueue([…]) takes jobs of several kinds"
             case tuple():
-                return self._filled(form, *call)
+                return self._filled(draft, *call)
             case dict():
-                return self._filled(form, **call)
+                return self._filled(draft, **call)
             case _:
                 message = (
                     f"a call of type {type(call).__name__}; give a tuple of arguments, as (5,), a dict of them, or "

@@ -91,11 +91,11 @@ def refuse_in_event_loop(call: str, instead: str) -> None:
 
 def new_job(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options) -> NewJob:
     """Encode arguments and fill in every option. Raises UnencodableValue, ArgumentsTooLarge, and ValueError (queue)."""
-    return Form(name, options).filled(args, kwargs)
+    return Draft(name, options).filled(args, kwargs)
 
 
-class Form:
-    """What all jobs of one bulk call have in common: every option settled, and what is active now, once.
+class Draft:
+    """A job but for its arguments: every option settled, and what is active now. All jobs of a bulk call share one.
 
     Raises ValueError for the queue, and what encoding raises for meta.
     """

@@ -41,12 +41,11 @@ class Call:
 def call_of(claim: Claim, performer: AnyPerformer, interrupter: Interrupter) -> Call:
     """Read the claim's arguments, and fetch what they refer to. Raises Misfit, and GiveUp for a row that is gone."""
     args, kwargs, meta = _decoded(claim)
-    if kwargs or not performer.takes(len(args)):
-        try:
-            performer.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            message = f"the stored arguments no longer fit {performer.name}{performer.signature}: {error}"
-            raise Misfit(message) from error
+    try:
+        performer.check_fit(args, kwargs)
+    except TypeError as error:
+        message = f"the stored arguments no longer fit {performer.name}{performer.signature}: {error}"
+        raise Misfit(message) from error
     attempt = Attempt(claim, meta=meta, load_errors=lambda: _errors_of(claim), interruption=lambda: interrupter.sent)
     return Call(claim=claim, performer=performer, args=args, kwargs=kwargs, attempt=attempt)
 

@@ -250,7 +250,7 @@ class TestTicker:
         until(lambda: Job.objects.get(pk=first.pk).state == "SUCCESSFUL", what="the end is written")
 
     def test_the_ticker_sleeps_while_nothing_is_in_hand_or_all_that_is_has_its_thread(
-        self, make_crew: MakeCrew, monkeypatch: pytest.MonkeyPatch
+        self, make_crew: MakeCrew
     ) -> None:
         crew = make_crew(concurrency=2, poll=3_600.0)
         know_as_short(crew)
