@@ -25,6 +25,12 @@ rests_on_no_database = pytest.mark.skipif(
 PATIENCE = 60.0
 """Seconds after which a test gives up on a process; never how long a good one takes."""
 
+PATIENT, LONGER = {"LEASE": "8s"}, 10.0
+"""A lease that outlasts a moment in which the disk of a busy server stands still, and a body that outlasts the lease.
+
+Where leases can't be confirmed for three quarters of their time bodies are ended, as they should be.
+"""
+
 
 class Worker:
     """One `manage.py runjobs`, or another command of this interpreter, with its stderr in a file."""

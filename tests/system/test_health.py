@@ -14,7 +14,7 @@ import pytest
 from django.db import connections
 
 from django_jobs.models import Job, Worker
-from tests.system.processes import PATIENCE, lines, until, worker, workers
+from tests.system.processes import LONGER, PATIENCE, PATIENT, lines, until, worker, workers
 from tests.system.processes import Worker as Running
 from tests.yard import jobs
 
@@ -184,7 +184,7 @@ class TestStart:
 def test_o09_an_async_job_that_blocks_its_loop_past_its_lease_runs_once(tmp_path: Path) -> None:
     """Its lease is renewed elsewhere. (What holds the whole interpreter: see the tests of the supervisor.)"""
     marks = tmp_path / "marks"
-    job = jobs.block_loop.later(str(marks), 6.0)
-    with workers(tmp_path, count=2, jobs={"LEASE": "2s"}):
+    job = jobs.block_loop.later(str(marks), LONGER)
+    with workers(tmp_path, count=2, jobs=PATIENT):
         until(lambda: ended(job), what="the job ends")
     assert (job.state, job.attempts, lines(marks)) == ("SUCCESSFUL", 1, ["begin", "end"])

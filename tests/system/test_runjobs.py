@@ -16,7 +16,7 @@ from django.db import connections
 
 from django_jobs import clock
 from django_jobs.models import Job
-from tests.system.processes import Worker, lines, until, worker, workers
+from tests.system.processes import LONGER, PATIENT, Worker, lines, until, worker, workers
 from tests.yard import jobs
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -137,8 +137,8 @@ def test_o05_eight_processes_run_each_of_2000_jobs_once(tmp_path: Path) -> None:
 
 def test_o02_a_job_longer_than_its_lease_runs_once(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
-    job = jobs.append_and_linger.later(str(marks), "x", 6.0)
-    with workers(tmp_path, count=2, jobs={"LEASE": "2s"}):
+    job = jobs.append_and_linger.later(str(marks), "x", LONGER)
+    with workers(tmp_path, count=2, jobs=PATIENT):
         until(lambda: state_of(job) == "SUCCESSFUL", what="the job ends")
     assert lines(marks) == ["begin x", "end x"]
 

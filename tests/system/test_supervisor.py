@@ -13,7 +13,7 @@ from django.db import connections
 
 from django_jobs.models import Job
 from django_jobs.worker.pace import MOST_AHEAD
-from tests.system.processes import lines, until, worker, workers
+from tests.system.processes import LONGER, PATIENT, lines, until, worker, workers
 from tests.yard import jobs
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -257,8 +257,8 @@ class TestHeld:
 
     def test_o09_a_call_that_holds_the_interpreter_past_its_lease_runs_once(self, tmp_path: Path) -> None:
         marks = tmp_path / "marks"
-        job = jobs.hold_interpreter.later(str(marks), 6.0)
-        with workers(tmp_path, count=2, jobs={"LEASE": "2s"}):
+        job = jobs.hold_interpreter.later(str(marks), LONGER)
+        with workers(tmp_path, count=2, jobs=PATIENT):
             until(lambda: ended(job), what="the job ends")
         assert (job.state, job.attempts) == ("SUCCESSFUL", 1)
         assert lines(marks) == ["begin", "end True"]
