@@ -50,6 +50,13 @@ def frozen_now() -> datetime | None:
     return None if _frozen is None else _frozen.instant
 
 
+def read(given: datetime | str | None) -> datetime:
+    """Turn what a database gave for an instant, in UTC whether it says so or not, into an aware UTC datetime."""
+    assert given is not None
+    instant = datetime.fromisoformat(given) if isinstance(given, str) else given
+    return instant.replace(tzinfo=UTC)
+
+
 @contextmanager
 def freeze(instant: datetime) -> Iterator[FrozenClock]:
     """Freeze the clock of this process, all its threads included, and give it to be moved."""

@@ -41,7 +41,7 @@ from django_jobs.records import (
 )
 from django_jobs.states import State
 from django_jobs.stores import store_for
-from django_jobs.transitions import Change
+from django_jobs.transitions import Change, End
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -256,31 +256,53 @@ def renew(connection: BaseDatabaseWrapper, leases: Sequence[Lease]) -> dict[Leas
 
 
 def settle(
-    connection: BaseDatabaseWrapper, runs: Sequence[Run], *, doubted: Callable[[], Collection[Lease]] = tuple
+    connection: BaseDatabaseWrapper,
+    runs: Sequence[Run],
+    *,
+    doubted: Callable[[], Collection[Lease]] = tuple,
+    took: Callable[[Lease], float | None] = lambda _: None,
 ) -> list[Run]:
     """Write what runs came to, and give those that couldn't be written now since somebody locks their rows.
 
     A run whose row was taken away meanwhile writes nothing and is told as lost. One that a constraint refuses is left.
     The end of an atomic job that is committed is only told. `doubted` gives the leases that others may have had
-    meanwhile, and is asked where an end meets no row: only a success is then known by its token to be ours.
+    meanwhile, and is asked where an end meets no row: only a success is then known by its token to be ours. `took`
+    gives the seconds of a body, which are told with its end.
     """
-    decided = {claim.lease: (claim, ending, _change(claim, ending)) for claim, ending in runs}
+    decided = {run[0].lease: (*run, _change(*run)) for run in runs}
     store = store_for(connection.alias)
-    committed = {lease for lease, (_, ending, _) in decided.items() if isinstance(ending, Committed)}
-    changes = [change for lease, (_, _, change) in decided.items() if lease not in committed]
+    changes = [change for _, ending, change in decided.values() if not isinstance(ending, Committed)]
     written, refused = _each(connection, store.settle, changes)
-    missed = [entry for lease, entry in decided.items() if lease not in committed | written | refused]
-    read = _read_back(connection, missed, doubted()) if missed else _ReadBack()
+    read = _ReadBack()
+    if len(written) + len(refused) < len(changes):
+        missed = [change.lease for change in changes if change.lease not in written | refused]
+        read = _read_back(connection, [decided[lease] for lease in missed], doubted())
     # Told last: the whole is repeated where a statement fails, and nothing is to be told twice.
-    for lease, (claim, ending, change) in decided.items():
-        if lease in read.lost:
-            signals.tell(signals.job_lost, claim.name, claim=claim, outcome=_unwritten(ending))
-        elif lease in read.committed and isinstance(ending, InDoubt):
-            _tell(claim, ending.success, _kept(claim, ending.success))
-        elif lease not in read.again | refused:
-            _tell(claim, _unwritten(ending), change)
+    _tell_ends([entry for lease, entry in decided.items() if lease not in refused], read, took)
     _wake_for_released(connection, [decided[lease][:2] for lease in written])
     return [decided[lease][:2] for lease in decided if lease in read.again]
+
+
+def _tell_ends(
+    decided: Iterable[tuple[Claim, Ending, Change]], read: _ReadBack, took: Callable[[Lease], float | None]
+) -> None:
+    """Tell of the ends that were written, then of those that were lost; rooms of ours hear of all at once."""
+    ends: list[End] = []
+    lost: list[tuple[Claim, Outcome]] = []
+    for claim, ending, change in decided:
+        lease = claim.lease
+        if lease in read.lost:
+            lost.append((claim, _unwritten(ending)))
+        elif lease in read.committed and isinstance(ending, InDoubt):
+            ends.append(End(claim, ending.success, _kept(claim, ending.success), took(lease)))
+        elif lease not in read.again:
+            ends.append(End(claim, _unwritten(ending), change, took(lease)))
+    signals.ends.tell(ends)
+    if signals.job_finished.receivers:
+        for claim, outcome, change, _ in ends:
+            signals.tell(signals.job_finished, claim.name, claim=claim, outcome=outcome, change=change)
+    for claim, outcome in lost:
+        signals.tell(signals.job_lost, claim.name, claim=claim, outcome=outcome)
 
 
 def _wake_for_released(connection: BaseDatabaseWrapper, written: Iterable[Run]) -> None:
@@ -292,6 +314,7 @@ def _wake_for_released(connection: BaseDatabaseWrapper, written: Iterable[Run]) 
 
 
 def _change(claim: Claim, ending: Ending) -> Change:
+    """Decide what is, or would be, written."""
     if isinstance(ending, Committed):
         return _kept(claim, ending.success)
     return transitions.settle(claim, _unwritten(ending))
@@ -307,13 +330,9 @@ def _kept(claim: Claim, success: Succeeded) -> Change:
 
 def _unwritten(ending: Ending) -> Outcome:
     """Give what is, or would be, still to be written."""
-    match ending:
-        case Committed(success=success):
-            return success
-        case InDoubt(failure=failure):
-            return failure
-        case _:
-            return ending
+    if isinstance(ending, Committed):
+        return ending.success
+    return ending.failure if isinstance(ending, InDoubt) else ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +345,9 @@ class _ReadBack:
 
 
 def _read_back(
-    connection: BaseDatabaseWrapper, missed: list[tuple[Claim, Ending, Change]], doubted: Collection[Lease]
+    connection: BaseDatabaseWrapper,
+    missed: Sequence[tuple[Claim, Ending, Change]],
+    doubted: Collection[Lease],
 ) -> _ReadBack:
     """Find out why ends met no row: locked, written before by an answer that was lost, cancelled, or taken away."""
     store = store_for(connection.alias)
@@ -415,10 +436,6 @@ def settle_within(connection: BaseDatabaseWrapper, claim: Claim, success: Succee
 def release(connection: BaseDatabaseWrapper, claims: Sequence[Claim]) -> list[Run]:
     """Give back claims that haven't started."""
     return settle(connection, [(claim, Released(started=False)) for claim in claims])
-
-
-def _tell(claim: Claim, outcome: Outcome, change: Change) -> None:
-    signals.tell(signals.job_finished, claim.name, claim=claim, outcome=outcome, change=change)
 
 
 def bury(

@@ -5,26 +5,23 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections import OrderedDict
-from typing import Any
+import time
+from collections.abc import Iterable
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Any, cast
 
 from django.db import DataError, IntegrityError
 
 from django_jobs import clock, signals
-from django_jobs.outcomes import Outcome, Released, Snoozed
-from django_jobs.records import Claim, Failure, Lease
+from django_jobs.outcomes import Released, Snoozed
+from django_jobs.records import Claim, Failure
 from django_jobs.states import State
-from django_jobs.transitions import Change
+from django_jobs.transitions import Change, End
 
 job_log = logging.getLogger("django_jobs.job")
 worker_log = logging.getLogger("django_jobs.worker")
 
 TIME_FORMAT = "%H:%M:%S"
-
-MOST_BEGUN = 10_000
-"""So many runs are timed at once. An end may never be told: its row was locked until its lease was over, for one."""
-
-_begun: OrderedDict[Lease, float] = OrderedDict()
 
 
 class JobFailed(Exception):
@@ -33,9 +30,9 @@ class JobFailed(Exception):
 
 def connect() -> None:
     """Connect the receivers."""
+    signals.starts.hear(_on_started)
+    signals.ends.hear(_on_ends)
     for signal, receiver in (
-        (signals.job_started, _on_started),
-        (signals.job_finished, _on_finished),
         (signals.job_lost, _on_lost),
         (signals.jobs_reclaimed, _on_reclaimed),
         (signals.jobs_expired, _on_expired),
@@ -44,34 +41,61 @@ def connect() -> None:
         (signals.worker_stopped, _on_worker_stopped),
         (signals.odd, _on_odd),
     ):
-        signal.hear(receiver)
+        signal.connect(receiver)
 
 
 def show_on_stderr(level: int = logging.INFO) -> None:
     """Write to stderr, unless the project has said where our lines, or all lines, go."""
     root = logging.getLogger("django_jobs")
     if not root.hasHandlers():
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(Lines())
-        root.addHandler(handler)
+        root.addHandler(Stderr())
     if root.level == logging.NOTSET:
         root.setLevel(level)
 
 
-class Lines(logging.Formatter):
-    """The time of day before each message. A thousand lines a second share it, so it is written once."""
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    StreamHandler = logging.StreamHandler[TextIO]
+else:
+    StreamHandler = logging.StreamHandler
+
+
+class Stderr(StreamHandler):
+    """Writes the time of day and the message. A thousand lines a second share the time, so it is written once."""
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(message)s", TIME_FORMAT)
+        super().__init__(sys.stderr)
         self._second: tuple[int, str] = (0, "")
 
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - logging's own
-        """Give the time of day of a record."""
+    def format(self, record: logging.LogRecord) -> str:
+        """Give the line, and the traceback below it where there is one."""
+        return f"{self._time_of(record.created)} {super().format(record)}"
+
+    def write(self, messages: Iterable[str]) -> None:
+        """Write messages as if each had been a record."""
+        time_of_day = self._time_of(clock.now().timestamp())
+        with self.lock or nullcontext():
+            self.stream.write("".join(f"{time_of_day} {message}{self.terminator}" for message in messages))
+            self.flush()
+
+    def _time_of(self, moment: float) -> str:
         second, text = self._second
-        if second != int(record.created):
-            text = super().formatTime(record, datefmt)
-            self._second = (int(record.created), text)
+        if second != int(moment):
+            second, text = self._second = int(moment), time.strftime(TIME_FORMAT, time.localtime(moment))
         return text
+
+
+def _own_handler() -> Stderr | None:
+    """Give our own handler where it is all that hears of a job, and nobody looks at the records on their way to it."""
+    above = logging.getLogger("django_jobs")
+    if job_log.handlers or job_log.filters or len(above.handlers) != 1:
+        return None
+    [handler] = above.handlers
+    is_plain = type(handler) is Stderr and not handler.filters and handler.formatter is None
+    is_only = job_log.propagate and not (above.propagate and logging.getLogger().handlers)
+    is_watched = logging.getLogRecordFactory() is not logging.LogRecord or handler.level > logging.INFO
+    return cast("Stderr", handler) if is_plain and is_only and not is_watched else None
 
 
 # -- one job
@@ -85,51 +109,83 @@ def _say(level: int, message: str, *values: object, extra: dict[str, Any], exc_i
         job_log.handle(record)
 
 
-def _on_started(*, claim: Claim, **_: Any) -> None:
-    if len(_begun) >= MOST_BEGUN:
-        _begun.popitem(last=False)
-    _begun[claim.lease] = clock.monotonic()
+def _on_started(claim: Claim) -> None:
     if job_log.isEnabledFor(logging.DEBUG):
         _say(logging.DEBUG, "▶ %s attempt %d", _who(claim), claim.attempt, extra=_extra("job.started", claim))
 
 
-def _on_finished(*, claim: Claim, outcome: Outcome, change: Change, **_: Any) -> None:
-    begun = _begun.pop(claim.lease, None)
-    if change.state is State.SUCCESSFUL and not job_log.isEnabledFor(logging.INFO):
-        return
-    seconds = None if begun is None else clock.monotonic() - begun
-    who = _who(claim) if seconds is None else f"{_who(claim)} {seconds:.3f}s"
-    timed = {} if seconds is None else {"run_s": seconds}
+def _on_ends(ends: list[End]) -> None:
+    """Write a line for each end. A record for each takes five times as long as the line, so none is made for nobody."""
+    handler = _own_handler()
+    is_told = job_log.isEnabledFor(logging.INFO)
+    quick: list[str] = []
+    for end in ends:
+        if end.change.state is not State.SUCCESSFUL:
+            _write(handler, quick)
+            # Whatever a handler raises about one of them.
+            with suppress(Exception):
+                _on_finished(end)
+        elif is_told and handler:
+            quick.append(f"✔ {_timed(end)}")
+        elif is_told:
+            with suppress(Exception):
+                _say(logging.INFO, "✔ %s", _timed(end), extra=_ended_extra("job.succeeded", end))
+    _write(handler, quick)
+
+
+def _write(handler: Stderr | None, lines: list[str]) -> None:
+    """Write lines, and forget them: before a record is, so that all come in their order."""
+    if handler and lines:
+        with suppress(Exception):
+            handler.write(lines)
+    lines.clear()
+
+
+def _timed(end: End) -> str:
+    who = _who(end.claim)
+    return f"{who} {end.seconds:.3f}s" if _had_body(end) else who
+
+
+def _had_body(end: End) -> bool:
+    failure = end.change.failure
+    return end.seconds is not None and not (failure and failure.kind == "unknown")
+
+
+def _ended_extra(event: str, end: End) -> dict[str, Any]:
+    timed = {"run_s": end.seconds} if _had_body(end) else {}
+    return _extra(event, end.claim) | timed
+
+
+def _on_finished(end: End) -> None:
+    change, who = end.change, _timed(end)
     match change.state:
-        case State.SUCCESSFUL:
-            _say(logging.INFO, "✔ %s", who, extra=_extra("job.succeeded", claim) | timed)
         case State.FAILED:
-            extra = _extra("job.failed", claim) | timed
+            extra = _ended_extra("job.failed", end)
             _say(logging.ERROR, "✖ %s failed for good: %s", who, _why(change), exc_info=_traced(change), extra=extra)
         case State.CANCELLED:
-            _say(logging.INFO, "◌ %s cancelled: %s", who, _why(change), extra=_extra("job.cancelled", claim) | timed)
+            _say(logging.INFO, "◌ %s cancelled: %s", who, _why(change), extra=_ended_extra("job.cancelled", end))
         case _:
-            _on_again(claim, outcome, change, who=who, timed=timed)
+            _on_again(end, who)
 
 
-def _on_again(claim: Claim, outcome: Outcome, change: Change, *, who: str, timed: dict[str, float]) -> None:
+def _on_again(end: End, who: str) -> None:
+    claim, outcome, change, _ = end
     after = "now" if change.delay is None else f"in {change.delay.total_seconds():g}s"
     match outcome:
         case Snoozed(reason=reason):
             why = _one_line(reason) or "no reason given"
-            _say(
-                logging.INFO, "↻ %s snoozed, again %s: %s", who, after, why, extra=_extra("job.snoozed", claim) | timed
-            )
+            extra = _ended_extra("job.snoozed", end)
+            _say(logging.INFO, "↻ %s snoozed, again %s: %s", who, after, why, extra=extra)
         case Released():
-            _say(logging.INFO, "↻ %s released", who, extra=_extra("job.released", claim) | timed)
+            _say(logging.INFO, "↻ %s released", who, extra=_ended_extra("job.released", end))
         case _:
             of = f"attempt {claim.attempt}/{change.max_attempts}"
             message = "✖ %s %s, again %s: %s"
-            _say(logging.WARNING, message, who, of, after, _why(change), extra=_extra("job.retried", claim) | timed)
+            extra = _ended_extra("job.retried", end)
+            _say(logging.WARNING, message, who, of, after, _why(change), extra=extra)
 
 
 def _on_lost(*, claim: Claim, **_: Any) -> None:
-    _begun.pop(claim.lease, None)
     message = "⚠ %s was taken away or cancelled while it ran; its end was not written"
     _say(logging.WARNING, message, _who(claim), extra=_extra("job.lost", claim))
 

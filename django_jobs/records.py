@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from django_jobs import clock
 from django_jobs.states import State
 
 ERROR_KINDS = (
@@ -87,9 +88,11 @@ class ClaimRequest:
 
 
 class Claim(NamedTuple):
-    """A job in a worker's hands. `args`, `kwargs` and `meta` are JSON text; instants are the database's, aware UTC.
+    """A job in a worker's hands. `args`, `kwargs` and `meta` are JSON text.
 
-    `lease` is what every later write of this claim names. (A tuple, since a worker makes thousands a second.)
+    `lease` is what every later write of this claim names. `instants` holds `enqueued_at`, `run_at`, `first_started_at`,
+    `started_at` and `tick` as the database gave them; hardly a job asks for one. (A tuple, and one that takes a row as
+    it comes, since a worker makes thousands a second.)
     """
 
     lease: Lease
@@ -107,12 +110,8 @@ class Claim(NamedTuple):
     restart: bool
     timeout: float | None
     keep: float | None
-    enqueued_at: datetime
-    run_at: datetime
-    first_started_at: datetime
-    started_at: datetime
     schedule: str | None
-    tick: datetime | None
+    instants: tuple[datetime | str | None, ...]
 
     @property
     def id(self) -> int:
@@ -128,6 +127,32 @@ class Claim(NamedTuple):
     def is_last(self) -> bool:
         """Whether no further attempt follows when this one fails."""
         return self.attempt >= self.max_attempts
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """When it was queued, by the database's clock, aware UTC; so are the others."""
+        return clock.read(self.instants[0])
+
+    @property
+    def run_at(self) -> datetime:
+        """From when it was due."""
+        return clock.read(self.instants[1])
+
+    @property
+    def first_started_at(self) -> datetime:
+        """When it was claimed for the first time."""
+        return clock.read(self.instants[2])
+
+    @property
+    def started_at(self) -> datetime:
+        """When it was claimed."""
+        return clock.read(self.instants[3])
+
+    @property
+    def tick(self) -> datetime | None:
+        """The moment of a schedule that it is for, None where no schedule fired it."""
+        tick = self.instants[4]
+        return None if tick is None else clock.read(tick)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

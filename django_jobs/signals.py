@@ -7,24 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
-from django import dispatch
+from django.dispatch import Signal
 
 
-class Signal(dispatch.Signal):
-    """A signal that rooms of ours may hear by a plain call: two of them hear of every job's end."""
+class Bulletin:
+    """What rooms of ours hear by a plain call. Two of them hear of every job's end, many ends at a time."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.hearers: tuple[Callable[..., None], ...] = ()
+        self._hearers: tuple[Callable[[Any], None], ...] = ()
 
-    def hear(self, hearer: Callable[..., None]) -> None:
-        """Call `hearer` with the arguments, before the receivers, each time it is told."""
-        self.hearers = (*(each for each in self.hearers if each != hearer), hearer)
+    def hear(self, hearer: Callable[[Any], None]) -> None:
+        """Call `hearer` with all that is told."""
+        self._hearers = (*(each for each in self._hearers if each != hearer), hearer)
 
-    def unhear(self, hearer: Callable[..., None]) -> None:
+    def unhear(self, hearer: Callable[[Any], None]) -> None:
         """Call it no more."""
-        self.hearers = tuple(each for each in self.hearers if each != hearer)
+        self._hearers = tuple(each for each in self._hearers if each != hearer)
+
+    def tell(self, news: object) -> None:
+        """Call all that hear, and let nothing through that one of them raises."""
+        for hear in self._hearers:
+            with suppress(Exception):
+                hear(news)
 
 
 job_enqueued = Signal()
@@ -36,6 +42,12 @@ job_started = Signal()
 
 job_finished = Signal()
 """After a run's end was written. Arguments: `claim`, `outcome`, `change`."""
+
+ends = Bulletin()
+"""Private: the ends that one settle has written, a list of `transitions.End`; each is a `job_finished`, too."""
+
+starts = Bulletin()
+"""Private: the claim of a job whose body is about to begin; each is a `job_started`, too."""
 
 job_lost = Signal()
 """A run's end met a row that was taken away meanwhile; nothing was written. Arguments: `claim`, `outcome`."""
@@ -61,9 +73,6 @@ odd = Signal()
 
 def tell(signal: Signal, sender: object, **arguments: object) -> None:
     """Send a signal, and let nothing through that a receiver raises, nor what a log handler raises about that."""
-    for hear in signal.hearers:
-        with suppress(Exception):
-            hear(**arguments)
     if signal.receivers:
         with suppress(Exception):
             signal.send_robust(sender, **arguments)

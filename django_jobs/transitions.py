@@ -78,6 +78,15 @@ class Change(NamedTuple):
     gone: bool = False
 
 
+class End(NamedTuple):
+    """An end that was written: what was claimed, what it came to, and the seconds of its body where they are known."""
+
+    claim: Claim
+    outcome: Outcome
+    change: Change
+    seconds: float | None
+
+
 def settle(claim: Claim, outcome: Outcome) -> Change:
     """Decide what `outcome` makes of the claimed job."""
     match outcome:
@@ -169,11 +178,20 @@ def _is_over(claim: Claim, outcome: Retried) -> bool:
 
 
 def _ended(claim: Claim, state: State, *, failure: Failure | None = None, result: str | None = None) -> Change:
+    is_gone = state is State.SUCCESSFUL and claim.keep == 0
+    # By place, since a worker makes thousands a second.
     return Change(
-        lease=claim.lease, state=state, attempts=claim.attempt, max_attempts=claim.max_attempts,
-        crashes=claim.crashes, alone=claim.alone, failure=failure, result=result,
-        gone=state is State.SUCCESSFUL and claim.keep == 0,
-    )  # fmt: skip
+        claim.lease,
+        state,
+        claim.attempt,
+        claim.max_attempts,
+        claim.crashes,
+        claim.alone,
+        None,
+        failure,
+        result,
+        is_gone,
+    )
 
 
 def _waiting(

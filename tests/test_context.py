@@ -38,12 +38,8 @@ def attempt(
         "restart": True,
         "timeout": 30.0,
         "keep": None,
-        "enqueued_at": NOON - timedelta(minutes=3),
-        "run_at": NOON - timedelta(minutes=2),
-        "first_started_at": NOON - timedelta(minutes=1),
-        "started_at": NOON,
         "schedule": "nightly",
-        "tick": TICK,
+        "instants": (*(NOON - timedelta(minutes=minutes) for minutes in (3, 2, 1, 0)), TICK),
     }
     claim = Claim(**{**values, **changes})
     return Attempt(claim, meta=meta or {}, load_errors=errors or list, interruption=lambda: interruption)
@@ -66,7 +62,7 @@ def test_the_last_attempt_knows_that_it_is(number: int, is_last: bool) -> None:
 
 
 def test_a_job_that_no_schedule_fired_has_no_tick() -> None:
-    assert attempt(tick=None).tick is None
+    assert attempt(instants=(NOON, NOON, NOON, NOON, None)).tick is None
 
 
 def test_the_deadline_is_the_start_and_the_timeout() -> None:

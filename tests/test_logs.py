@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -15,11 +16,12 @@ from django.db import IntegrityError, connection
 from django.test import override_settings
 from django.utils.log import AdminEmailHandler
 
-from django_jobs import Cancel, GiveUp, Retry, Snooze, enqueue, lifecycle, logs, named, signals, work_one
+from django_jobs import Cancel, GiveUp, Retry, Snooze, enqueue, lifecycle, logs, named, signals, transitions, work_one
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job
-from django_jobs.outcomes import Succeeded
-from django_jobs.records import Claim, Lease
+from django_jobs.outcomes import Failed, Outcome, Succeeded
+from django_jobs.records import Claim, Failure, Lease
+from django_jobs.transitions import End
 from django_jobs.worker.plan import Plan
 from django_jobs.worker.process import Process
 from tests.declaring import declared
@@ -349,27 +351,6 @@ def test_only_the_first_line_of_what_a_database_refuses_is_told(records: Records
     assert MARK not in records.everything
 
 
-# -- starts whose end is never told
-
-
-@pytest.fixture
-def template() -> Claim:
-    queue_job()
-    return claim_one()
-
-
-def test_starts_whose_end_is_never_told_are_forgotten(records: Records, template: Claim, frozen: FrozenClock) -> None:
-    claims = [template._replace(lease=Lease(number, template.token)) for number in range(logs.MOST_BEGUN + 1)]
-    for claim in claims:
-        signals.tell(signals.job_started, claim.name, claim=claim)
-    for claim in (claims[0], claims[-1]):
-        change = lifecycle.transitions.settle(claim, Succeeded())
-        signals.tell(signals.job_finished, claim.name, claim=claim, outcome=Succeeded(), change=change)
-    first, last = [record for record in records.list if record.event == "job.succeeded"]
-    assert not hasattr(first, "run_s")
-    assert last.run_s == 0.0
-
-
 # -- stderr
 
 
@@ -396,6 +377,79 @@ def test_lines_go_to_stderr_where_nobody_said_otherwise(capsys: pytest.CaptureFi
     captured = capsys.readouterr()
     assert captured.out == ""
     assert [text.partition(" ")[2] for text in captured.err.splitlines()] == ["a line"]
+
+
+def end_of(claim: Claim, outcome: Outcome, seconds: float | None = 0.25) -> End:
+    return End(claim, outcome, transitions.settle(claim, outcome), seconds)
+
+
+def test_many_ends_come_to_stderr_in_their_order_whatever_wrote_them(capsys: pytest.CaptureFixture[str]) -> None:
+    queue_job()
+    claim = claim_one()._replace(lease=Lease(7, 1))
+    failed = Failed(failure=Failure(kind="error", reason="no such customer", traceback="no such place"))
+    ends = [end_of(claim, Succeeded()), end_of(claim, failed), end_of(claim, Succeeded(), None)]
+    with untouched():
+        logs.show_on_stderr()
+        signals.ends.tell(ends)
+    lines = capsys.readouterr().err.splitlines()
+    told = [line.partition(" ")[2] for line in lines if re.match(r"\d\d:\d\d:\d\d ", line)]
+    assert told == [
+        "✔ shop.greet #7 default 0.250s",
+        "✖ shop.greet #7 default 0.250s failed for good: no such customer",
+        "✔ shop.greet #7 default",
+    ]
+    assert "no such place" in lines
+
+
+@contextmanager
+def handled(logger: logging.Logger, handler: logging.Handler) -> Iterator[None]:
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def test_whoever_else_listens_gets_a_record_of_each_success() -> None:
+    queue_job()
+    end = end_of(claim_one(), Succeeded())
+    with untouched() as logger:
+        logs.show_on_stderr()
+        for heard_by in (logger, logs.job_log):
+            with handled(heard_by, kept := Records()):
+                signals.ends.tell([end, end])
+            assert [record.event for record in kept.list] == ["job.succeeded"] * 2
+        logger.propagate = True
+        with handled(logging.getLogger(), kept := Records()):
+            signals.ends.tell([end])
+        assert [record.run_s for record in kept.list] == [0.25]
+
+
+def test_what_looks_at_records_on_their_way_sees_each_success(capsys: pytest.CaptureFixture[str]) -> None:
+    queue_job()
+    end = end_of(claim_one(), Succeeded())
+
+    def refuse(record: logging.LogRecord) -> bool:
+        return "default" not in record.getMessage()
+
+    with untouched() as logger:
+        logs.show_on_stderr()
+        [handler] = logger.handlers
+        for watched in (logs.job_log, handler):
+            watched.addFilter(refuse)
+            signals.ends.tell([end])
+            watched.removeFilter(refuse)
+        handler.setLevel(logging.WARNING)
+        signals.ends.tell([end])
+        handler.setLevel(logging.NOTSET)
+        logger.setLevel(logging.WARNING)
+        signals.ends.tell([end])
+        logger.setLevel(logging.INFO)
+        handler.setFormatter(logging.Formatter("said: %(message)s"))
+        signals.ends.tell([end])
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "said: ✔ shop.greet" in lines[0]
 
 
 def test_what_a_project_has_set_up_stays() -> None:

@@ -20,12 +20,16 @@ BROKEN = Failure(kind="error", reason="no such customer")
 LAPSE = Failure(kind="lapse", reason="the lease ran out")
 
 
+def instants(*, first: datetime = NOON, started: datetime = NOON) -> tuple[datetime | None, ...]:
+    return NOON, NOON, first, started, None
+
+
 def claim(**changes: Any) -> Claim:
     defaults: dict[str, Any] = {
         "lease": Lease(id=7, token=99), "name": "shop.greet", "queue": "default", "priority": 0, "args": "[]",
         "kwargs": "{}", "meta": "{}", "attempt": 2, "max_attempts": 3, "crashes": 1, "max_crashes": 3,
-        "alone": False, "restart": True, "timeout": 300.0, "keep": 60.0, "enqueued_at": NOON,
-        "run_at": NOON, "first_started_at": NOON, "started_at": NOON, "schedule": None, "tick": None,
+        "alone": False, "restart": True, "timeout": 300.0, "keep": 60.0,
+        "schedule": None, "instants": instants(),
     }  # fmt: skip
     return Claim(**{**defaults, **changes})
 
@@ -88,13 +92,13 @@ def test_snoozing_the_last_attempt_leaves_it() -> None:
 
 
 def test_patience_grants_one_attempt_more_within_an_hour_of_the_first_start() -> None:
-    late = claim(attempt=3, started_at=NOON + timedelta(minutes=59, seconds=59))
+    late = claim(attempt=3, instants=instants(started=NOON + timedelta(minutes=59, seconds=59)))
     decided = transitions.settle(late, Retried(failure=BROKEN, delay=timedelta(seconds=5), patient=True))
     assert decided == change(attempts=3, max_attempts=4, delay=timedelta(seconds=5), failure=BROKEN)
 
 
 def test_patience_ends_after_an_hour() -> None:
-    late = claim(attempt=3, started_at=NOON + timedelta(hours=1))
+    late = claim(attempt=3, instants=instants(started=NOON + timedelta(hours=1)))
     decided = transitions.settle(late, Retried(failure=BROKEN, delay=timedelta(seconds=5), patient=True))
     assert decided == change(state=State.FAILED, attempts=3, failure=BROKEN)
 
@@ -354,7 +358,7 @@ class AnyLife(RuleBasedStateMachine):
         return claim(
             lease=Lease(7, row.token), attempt=row.attempts, max_attempts=row.max_attempts, crashes=row.crashes,
             max_crashes=row.max_crashes, alone=row.alone, restart=row.restart, keep=row.keep,
-            first_started_at=self.first_start, started_at=self.clock,
+            instants=instants(first=self.first_start, started=self.clock),
         )  # fmt: skip
 
     def is_at(self, *places: Place) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.apps import apps
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
@@ -22,8 +21,7 @@ class Misfit(Exception):
     """Stored arguments that this code can't read or take; what is wrong with them is the cause, where there is one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(NamedTuple):
     """A performer with the arguments of one claim."""
 
     claim: Claim
@@ -34,8 +32,9 @@ class Call:
 
     def begin(self) -> Any:
         """Call the function: its value, or the coroutine of an async one."""
-        first = (self.attempt,) if self.performer.takes_attempt else ()
-        return self.performer.function(*first, *self.args, **self.kwargs)
+        if self.performer.takes_attempt:
+            return self.performer.function(self.attempt, *self.args, **self.kwargs)
+        return self.performer.function(*self.args, **self.kwargs)
 
 
 def call_of(claim: Claim, performer: AnyPerformer, interrupter: Interrupter) -> Call:
@@ -47,7 +46,7 @@ def call_of(claim: Claim, performer: AnyPerformer, interrupter: Interrupter) -> 
         message = f"the stored arguments no longer fit {performer.name}{performer.signature}: {error}"
         raise Misfit(message) from error
     attempt = Attempt(claim, meta=meta, load_errors=lambda: _errors_of(claim), interruption=lambda: interrupter.sent)
-    return Call(claim=claim, performer=performer, args=args, kwargs=kwargs, attempt=attempt)
+    return Call(claim, performer, args, kwargs, attempt)
 
 
 def _decoded(claim: Claim) -> tuple[list[object], dict[str, object], dict[str, Any]]:

@@ -37,9 +37,13 @@ from django_jobs.runner.surroundings import (
     activate,
     close_connections,
     deactivate,
+    prepare_connections,
     tell_odd,
     tidy_connections,
 )
+
+NOTHING = Succeeded()
+"""What most bodies return."""
 
 
 def is_async(claim: Claim) -> bool:
@@ -69,9 +73,12 @@ async def arun(claim: Claim, interrupter: Interrupter = NOBODY) -> Outcome:
 
 
 def _run(claim: Claim, interrupter: Interrupter) -> Ending:
-    with tidy_connections(claim):
+    marks = prepare_connections(claim)
+    try:
         call = _prepared(claim, interrupter)
         return _performed(call, interrupter) if isinstance(call, Call) else call
+    finally:
+        tidy_connections(claim, marks)
 
 
 async def _arun(claim: Claim, interrupter: Interrupter) -> Outcome:
@@ -96,7 +103,9 @@ def _prepared(claim: Claim, interrupter: Interrupter) -> Call | Outcome:
     try:
         call = call_of(claim, performer, interrupter)
         context.enter(call.attempt)
-        signals.tell(signals.job_started, claim.name, claim=claim)
+        signals.starts.tell(claim)
+        if signals.job_started.receivers:
+            signals.tell(signals.job_started, claim.name, claim=claim)
     except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt are the job's failure too
         return _raised(claim, performer, error)
     return call
@@ -198,7 +207,7 @@ def _timed_out(claim: Claim, traceback: str) -> Outcome:
 def _came_to(call: Call, value: object) -> Outcome:
     """Turn what a performer returned into an outcome: a control word says the same as if it had been raised."""
     if value is None:
-        return Succeeded()
+        return NOTHING
     try:
         deactivate()
         if isinstance(value, ControlWord):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from zoneinfo import ZoneInfo
 
 from django.db import Error, connections
@@ -62,8 +61,9 @@ def activate(meta: Mapping[str, Any]) -> None:
 
     For a run's own context, where nothing is active, so that the project's own are.
     """
-    _activate("language", meta.get("language"), translation.activate)
-    _activate("time zone", meta.get("time_zone"), lambda name: timezone.activate(_zone(name)))
+    if meta:
+        _activate("language", meta.get("language"), translation.activate)
+        _activate("time zone", meta.get("time_zone"), lambda name: timezone.activate(_zone(name)))
 
 
 def deactivate() -> None:
@@ -95,27 +95,33 @@ def _zone(name: str) -> tzinfo:
 # -- connections
 
 
-@contextmanager
-def tidy_connections(claim: Claim) -> Iterator[None]:
-    """Treat connections as Django's request cycle does, and leave none in a transaction that the job left open.
+Marks: TypeAlias = "dict[str, _Mark | None]"
+"""By alias: where the transactions stood that the caller was in when the job began."""
+
+
+def prepare_connections(claim: Claim) -> Marks:
+    """Treat connections as Django does when a request begins, and give what `tidy_connections` wants to know then."""
+    marks: Marks = {}
+    for connection in _connections():
+        if _is_in_use(connection):
+            if is_in_transaction(connection):
+                marks[connection.alias] = _mark(connection)
+            else:
+                _surviving(claim, connection, refresh, connection)
+    return marks
+
+
+def tidy_connections(claim: Claim, marks: Marks) -> None:
+    """Treat connections as Django does when a request ends, and leave none in a transaction that the job left open.
 
     A connection that the caller has in a transaction (a test's, for one) is never closed; what the job broke or left
     open in it is rolled back to where the job began.
     """
-    marks: dict[str, _Mark | None] = {}
     for connection in _connections():
-        if is_in_transaction(connection):
-            marks[connection.alias] = _mark(connection)
+        if connection.alias in marks:
+            _surviving(claim, connection, _restore, connection, marks[connection.alias], claim)
         elif _is_in_use(connection):
-            _surviving(claim, connection, refresh, connection)
-    try:
-        yield
-    finally:
-        for connection in _connections():
-            if connection.alias in marks:
-                _surviving(claim, connection, _restore, connection, marks[connection.alias], claim)
-            elif _is_in_use(connection):
-                _surviving(claim, connection, _clean, connection, claim)
+            _surviving(claim, connection, _clean, connection, claim)
 
 
 def _is_in_use(connection: BaseDatabaseWrapper) -> bool:

@@ -69,9 +69,9 @@ class Store(ABC):
         [(job_id, enqueued_at, run_at, expires_at)] = self.run(connection, statements.INSERT, self._job_values(job))
         return Inserted(
             id=job_id,
-            enqueued_at=self.read_instant(enqueued_at),
-            run_at=self.read_instant(run_at),
-            expires_at=self._maybe_instant(expires_at),
+            enqueued_at=clock.read(enqueued_at),
+            run_at=clock.read(run_at),
+            expires_at=None if expires_at is None else clock.read(expires_at),
         )
 
     def insert_many(self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> list[int]:
@@ -125,7 +125,9 @@ class Store(ABC):
         )
         claims = [self._read_claim(row, token) for row in rows if row[1] == State.RUNNING]
         # RETURNING promises no order.
-        claims.sort(key=lambda c: (-c.priority, c.queue <= request.last_queue, c.queue, c.run_at, c.id))
+        claims.sort(key=_due_first)
+        if len({(claim.priority, claim.queue) for claim in claims}) > 1:
+            claims.sort(key=lambda claim: (-claim.priority, claim.queue <= request.last_queue, claim.queue))
         expired = tuple(sorted(row[0] for row in rows if row[1] == State.CANCELLED))
         return Claimed(claims=tuple(claims), expired=expired)
 
@@ -283,7 +285,7 @@ class Store(ABC):
     def pulse(self, connection: BaseDatabaseWrapper) -> Pulse:
         """Read since when the server runs, and what its clock says."""
         [(server_start, now)] = self.run(connection, statements.PULSE, {})
-        return Pulse(server_start=self._maybe_instant(server_start), now=self.read_instant(now))
+        return Pulse(server_start=None if server_start is None else clock.read(server_start), now=clock.read(now))
 
     def refused(self, connection: BaseDatabaseWrapper) -> tuple[str, Exception] | None:
         """Have the database plan each statement without running it; give the first it refuses, and why."""
@@ -398,7 +400,7 @@ class Store(ABC):
 
     @abstractmethod
     def utc(self, column: str) -> str:
-        """Write a column such that `read_instant` understands what comes back."""
+        """Write a column such that `clock.read` understands what comes back."""
 
     @abstractmethod
     def boolean(self, value: str) -> str:
@@ -407,10 +409,6 @@ class Store(ABC):
     @abstractmethod
     def write_instant(self, instant: datetime) -> str:
         """Turn an aware datetime into text for a statement."""
-
-    @abstractmethod
-    def read_instant(self, value: Any) -> datetime:
-        """Turn what the database gave for an instant into an aware UTC datetime."""
 
     def _filled(self, sql: str, frozen: bool) -> str:  # noqa: FBT001 - the key of a cache
         now = self.now(frozen=frozen)
@@ -492,36 +490,12 @@ class Store(ABC):
         }
 
     def _read_claim(self, row: tuple[Any, ...], token: int) -> Claim:
-        (
-            job_id, _state, name, queue, priority, args, kwargs, meta, attempts, max_attempts, crashes, max_crashes,
-            alone, restart, timeout, keep, enqueued_at, run_at, first_started_at, started_at, schedule, tick,
-        ) = row  # fmt: skip
-        return Claim(
-            lease=Lease(job_id, token),
-            name=name,
-            queue=queue,
-            priority=priority,
-            args=args,
-            kwargs=kwargs,
-            meta=meta,
-            attempt=attempts,
-            max_attempts=max_attempts,
-            crashes=crashes,
-            max_crashes=max_crashes,
-            alone=bool(alone),
-            restart=bool(restart),
-            timeout=timeout,
-            keep=keep,
-            enqueued_at=self.read_instant(enqueued_at),
-            run_at=self.read_instant(run_at),
-            first_started_at=self.read_instant(first_started_at),
-            started_at=self.read_instant(started_at),
-            schedule=schedule,
-            tick=self._maybe_instant(tick),
-        )
+        return Claim._make((Lease(row[0], token), *row[2:17], row[17:]))
 
-    def _maybe_instant(self, value: Any) -> datetime | None:
-        return None if value is None else self.read_instant(value)
+
+def _due_first(claim: Claim) -> tuple[Any, Lease]:
+    # As the database gave it: a text that sorts as its instant does, or a naive datetime.
+    return claim.instants[1], claim.lease
 
 
 @cache

@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from django.utils.module_loading import import_string
@@ -226,7 +226,3 @@ class PostgreSQLStore(Store):
 
     def write_instant(self, instant: datetime) -> str:
         return instant.isoformat()
-
-    def read_instant(self, value: Any) -> datetime:
-        instant: datetime = value.replace(tzinfo=UTC)
-        return instant

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import OperationalError
 
 from django_jobs import clock, signals
-from django_jobs.records import HeldRow
+from django_jobs.records import Claim, HeldRow
 from django_jobs.stores import lives
 from django_jobs.stores.base import MOST_ERRORS, Store
 
@@ -257,13 +257,12 @@ class SQLiteStore(Store):
     def boolean(self, value: str) -> str:
         return value
 
+    def _read_claim(self, row: tuple[Any, ...], token: int) -> Claim:
+        claim = super()._read_claim(row, token)
+        return claim._replace(alone=bool(claim.alone), restart=bool(claim.restart))
+
     def write_instant(self, instant: datetime) -> str:
         return instant.astimezone(UTC).strftime(FORMAT)
-
-    def read_instant(self, value: Any) -> datetime:
-        """Read text; Django's connections convert a plain column before."""
-        instant: datetime = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-        return instant.replace(tzinfo=UTC)
 
 
 def _is_alone(connection: BaseDatabaseWrapper) -> bool:

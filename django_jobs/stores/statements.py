@@ -158,7 +158,7 @@ update {job} as job set
   errors = case when taken.expired then {append:%(expiry)s} else job.errors end
 from taken where {by:taken.id} and {few:taken.id} and case when job.state = 'READY' then true else false end
 {returning:id, state, name, queue, priority, args, kwargs, meta, attempts, max_attempts, crashes, max_crashes, alone,
-  restart, timeout, keep, enqueued_at, run_at, first_started_at, started_at, schedule, tick}
+  restart, timeout, keep, schedule, enqueued_at, run_at, first_started_at, started_at, tick}
 """
 )
 

@@ -138,6 +138,13 @@ class Board:
         self._floats[place + _ENDED] = now or 1e-9
         return now - self._floats[place + _STARTED]
 
+    def took(self, lease: Lease) -> float | None:
+        """Give the seconds that a body took which has ended, None where it never began."""
+        place = self._places.get(lease)
+        if place is None or not self._ints[place + _STARTED]:
+            return None
+        return self._floats[place + _ENDED] - self._floats[place + _STARTED]
+
     def drop(self, leases: Iterable[Lease]) -> None:
         """Note that nothing more is owed to these."""
         with self._lock:

@@ -62,6 +62,14 @@ class _Wanted(NamedTuple):
 NOTHING = _Wanted(jobs=0)
 
 
+class _Done(NamedTuple):
+    """What a run came to, and the seconds of its body."""
+
+    claim: Claim
+    ending: Ending
+    seconds: float
+
+
 class Crew:
     """Claims, runs and settles with `plan.concurrency` slots; its threads repeat the steps `turn` and `perform`."""
 
@@ -298,31 +306,37 @@ class Crew:
 
     def _work(self) -> None:
         seat = ThreadSeat()
+        done: _Done | None = None
         try:
-            while (claim := self._next()) is not None:
+            while (claim := self._next(done)) is not None:
                 try:
-                    self.perform(claim, seat)
+                    done = self._performed(claim, seat)
                 except BaseException as error:  # noqa: BLE001 - a slot must live on, whatever happens around a body
                     seat.leave()
-                    self._mend(claim, error)
+                    done = self._mended(claim, error)
         except BaseException:
             self._on_death()
             raise
         finally:
             connections.close_all()
 
-    def _mend(self, claim: Claim, error: BaseException) -> None:
-        """Have a job end that broke off before its end was noted: nobody else would ever write it."""
+    def _mended(self, claim: Claim, error: BaseException) -> _Done:
+        """Give the end of a job that broke off before its end was noted: nobody else would ever write it."""
         message = f"crew: {claim.name} #{claim.id} broke off outside of its body: {error!r}"
         signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
         self._seats.clear(claim.lease)
         with suppress(KeyError):
             self._board.end(claim.lease)
-        self._note_end(claim, runner.broken(claim, error), seconds=SHORT)
+        return _Done(claim, runner.broken(claim, error), SHORT)
 
-    def _next(self) -> Claim | None:
-        """Give the next job to run, taking turns with the baton meanwhile; None when the crew is done."""
+    def _next(self, done: _Done | None = None) -> Claim | None:
+        """Give the next job to run after the one that is done, taking turns with the baton meanwhile.
+
+        None when the crew is done.
+        """
         with self._changed:
+            if done is not None:
+                self._note_end(done)
             while True:
                 if self._todo and self._free > 0 and not self._is_settle_due():
                     if (claim := self._begun()) is not None:
@@ -475,43 +489,50 @@ class Crew:
 
     def perform(self, claim: Claim, seat: ThreadSeat) -> None:
         """Run one job in the calling thread's seat, or on the event loop if it is async; its end waits for a turn."""
+        if (done := self._performed(claim, seat)) is not None:
+            with self._changed:
+                self._note_end(done)
+
+    def _performed(self, claim: Claim, seat: ThreadSeat) -> _Done | None:
+        """Run one job, and give its end; None for an async one, which ends later."""
         if runner.is_async(claim):
             self._loop.run(claim, self._begin, self._end_on_loop, self._mend_on_loop)
-            return
+            return None
         self._begin(claim, seat)
-        self._end(claim, *run_in(seat, claim))
+        return self._done(claim, *run_in(seat, claim))
 
     def _begin(self, claim: Claim, seat: Seat) -> None:
         self._board.start(claim.lease, timeout=claim.timeout)
         self._seats.seat(claim.lease, seat)
 
-    def _end(self, claim: Claim, ending: Ending, interruption: type[Interruption] | None) -> None:
+    def _done(self, claim: Claim, ending: Ending, interruption: type[Interruption] | None) -> _Done:
         self._seats.clear(claim.lease)
         seconds = self._board.end(claim.lease)
         if interruption is not None:
             # Also where the body swallowed it, or ended with something else because of it.
             ending = runner.interrupted(claim, interruption, ending)
-        self._note_end(claim, ending, seconds=seconds)
+        return _Done(claim, ending, seconds)
 
-    def _note_end(self, claim: Claim, ending: Ending, *, seconds: float) -> None:
-        """Have the end written by the next turn. A slot's thread takes it, or begins the next job, itself."""
-        with self._changed:
-            self._running -= 1
-            self._note_ended(claim, ending)
-            self._pace.note(claim.queue, seconds)
-            if seconds >= SHORT and self._todo:
-                self._give_back_excess()
+    def _note_end(self, done: _Done) -> None:
+        """Have an end written by the next turn, under the lock.
+
+        A slot's thread takes that turn, or begins the next job, itself.
+        """
+        self._running -= 1
+        self._note_ended(done.claim, done.ending)
+        self._pace.note(done.claim.queue, done.seconds)
+        if done.seconds >= SHORT and self._todo:
+            self._give_back_excess()
 
     def _end_on_loop(self, claim: Claim, ending: Ending, interruption: type[Interruption] | None) -> None:
-        self._end(claim, ending, interruption)
-        self._wake_one()
+        self._note_end_on_loop(self._done(claim, ending, interruption))
 
     def _mend_on_loop(self, claim: Claim, error: BaseException) -> None:
-        self._mend(claim, error)
-        self._wake_one()
+        self._note_end_on_loop(self._mended(claim, error))
 
-    def _wake_one(self) -> None:
+    def _note_end_on_loop(self, done: _Done) -> None:
         with self._changed:
+            self._note_end(done)
             # The first end has somebody come, who takes along those that end until then.
             if len(self._ended) == 1 or self._todo:
                 self._changed.notify()

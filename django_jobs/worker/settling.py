@@ -44,7 +44,7 @@ class Settling:
         if not runs:
             return []
         with self._link.connected() as connection:
-            locked = lifecycle.settle(connection, runs, doubted=lambda: self._board.doubted)
+            locked = lifecycle.settle(connection, runs, doubted=lambda: self._board.doubted, took=self._board.took)
         self._put_aside(locked, again=again)
         still = {claim.lease for claim, _ in locked}
         written = [claim.lease for claim, _ in runs if claim.lease not in still]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from django_jobs import signals
-from django_jobs.outcomes import Outcome, Released
-from django_jobs.records import Claim
+from django_jobs.outcomes import Released
 from django_jobs.states import State
-from django_jobs.transitions import Change
+from django_jobs.transitions import End
 from django_jobs.worker.board import Board, Counts
 
 MOST_NAMED = 10
@@ -34,21 +32,25 @@ class Tally:
     @contextmanager
     def counting(self) -> Iterator[None]:
         """Hear of every end while this is open."""
-        signals.job_finished.hear(self._hear)
+        signals.ends.hear(self._hear)
         try:
             yield
         finally:
-            signals.job_finished.unhear(self._hear)
+            signals.ends.unhear(self._hear)
 
-    def _hear(self, *, claim: Claim, outcome: Outcome, change: Change, **_: Any) -> None:
-        if change.state is State.SUCCESSFUL:
-            self._board.count(succeeded=1)
-        elif change.state is State.FAILED:
-            self._board.count(failed=1)
-        elif isinstance(outcome, Released) and outcome.started and change.state is State.READY:
-            # What had not started isn't worth a word.
-            self._released.append(_Named(id=claim.id, name=claim.name))
-            self._board.count(released=1)
+    def _hear(self, ends: list[End]) -> None:
+        # What had not started isn't worth a word.
+        released = [
+            _Named(id=claim.id, name=claim.name)
+            for claim, outcome, change, _ in ends
+            if change.state is State.READY and isinstance(outcome, Released) and outcome.started
+        ]
+        self._released += released
+        self._board.count(
+            succeeded=sum(end.change.state is State.SUCCESSFUL for end in ends),
+            failed=sum(end.change.state is State.FAILED for end in ends),
+            released=len(released),
+        )
 
     @property
     def released(self) -> str:

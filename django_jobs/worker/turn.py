@@ -50,10 +50,12 @@ def work_claim(queue: str | None = None, *, only: tuple[str, ...] | None = None)
         if claim is None:
             return None
         with _kept(connection, claim) as seat:
+            begun = clock.monotonic()
             ending, interruption = run_in(seat, claim)
+            seconds = clock.monotonic() - begun
             if interruption is not None:
                 ending = runner.interrupted(claim, interruption, ending)
-            _settle(connection, claim, ending)
+            _settle(connection, claim, ending, seconds)
     return claim, lifecycle.came_to(connection, claim, ending)
 
 
@@ -117,13 +119,13 @@ def _kept(connection: BaseDatabaseWrapper, claim: Claim) -> Iterator[ThreadSeat]
             loop.join(timeout=1.0)
 
 
-def _settle(connection: BaseDatabaseWrapper, claim: Claim, ending: Ending) -> None:
+def _settle(connection: BaseDatabaseWrapper, claim: Claim, ending: Ending, seconds: float) -> None:
     """Write the end, again for as long as a lease where the database is away or the row is locked."""
     give_up = clock.monotonic() + settings().lease.total_seconds()
     failures = 0
     while True:
         try:
-            if not lifecycle.settle(connection, [(claim, ending)]):
+            if not lifecycle.settle(connection, [(claim, ending)], took=lambda _: seconds):
                 return
         except (OperationalError, InterfaceError):
             if is_in_transaction(connection) or clock.monotonic() > give_up:

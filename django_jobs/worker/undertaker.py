@@ -144,8 +144,8 @@ def _told(reason: str) -> Iterator[list[Change]]:
         if because == reason:
             heard.extend(changes)
 
-    signals.jobs_reclaimed.hear(hear)
+    signals.jobs_reclaimed.connect(hear)
     try:
         yield heard
     finally:
-        signals.jobs_reclaimed.unhear(hear)
+        signals.jobs_reclaimed.disconnect(hear)

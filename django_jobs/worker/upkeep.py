@@ -45,13 +45,13 @@ class Upkeep:
 
     def begin(self) -> None:
         """Show the signs, and hear of jobs that this process takes back."""
-        signals.jobs_reclaimed.hear(self._on_reclaimed)
+        signals.jobs_reclaimed.connect(self._on_reclaimed)
         self.health.begin()
 
     def end(self) -> None:
         """Take the signs down."""
         self.health.end()
-        signals.jobs_reclaimed.unhear(self._on_reclaimed)
+        signals.jobs_reclaimed.disconnect(self._on_reclaimed)
 
     def _on_reclaimed(self, **_: Any) -> None:
         # Nobody was told of them, and whoever has room may run them at once.

@@ -428,13 +428,11 @@ def test_a_claim_tells_all_that_a_run_needs(store: Store, connection: BaseDataba
         restart=False,
         timeout=1.5,
         keep=86_400.0,
-        enqueued_at=NOON,
-        run_at=NOON,
-        first_started_at=moment,
-        started_at=moment,
         schedule="nightly",
-        tick=NOON,
+        instants=claim.instants,
     )
+    assert (claim.enqueued_at, claim.run_at, claim.tick) == (NOON, NOON, NOON)
+    assert (claim.first_started_at, claim.started_at) == (moment, moment)
 
 
 def test_one_token_fences_all_rows_of_a_claim(store: Store, connection: BaseDatabaseWrapper) -> None:

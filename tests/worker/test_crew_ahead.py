@@ -156,7 +156,7 @@ class TestClaims:
             frozen.advance(seconds(SHORT))
             # An end that was put off by so much would be written first.
             crew._ended_at = clock.monotonic() + 60
-            crew._end(claim, Succeeded(), None)
+            crew._end_on_loop(claim, Succeeded(), None)
         assert len(crew._todo) == 3
         crew.turn()
         assert states() == {"SUCCESSFUL": 2, "RUNNING": 3, "READY": 5}
