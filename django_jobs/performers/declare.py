@@ -61,6 +61,8 @@ def job(name: Any = None, *, takes_attempt: Any = False, aliases: Any = (), **po
     - `max_attempts=20`, `backoff=backoff.exponential()` between them, and `max_crashes=3` of its process
     - `timeout="5m"` for an attempt; None sets no limit
     - `keep="1d"` after success (0 deletes at once, None keeps for ever), `keep_failed="14d"` after any other end
+    - `retry_on=(Exception,)`: what is worth another attempt, and `give_up_on=()`: what isn't, even so. Anything else
+      that a body raises fails the job at once. `Retry`, timeouts, crashes and `SystemExit` are tried again as ever
     - `expires=None`: how long it may wait to start, from the moment it may run
     - `restart=True`; False: once started, it never starts again by itself
     - `atomic=False`; True: body and end of the job are one transaction, so that what a body does in the jobs' database

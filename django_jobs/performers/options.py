@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 from django_jobs import backoff, durations
 from django_jobs.backoff import Backoff
 from django_jobs.conf import MOST, NAME, NAME_RULE
 from django_jobs.durations import Duration
+from django_jobs.exceptions import ControlWord
+
+ExceptionClasses: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 
 
 class Unset(Enum):
@@ -43,6 +46,8 @@ class Policy(TypedDict, total=False):
     expires: Duration | None
     restart: bool
     atomic: bool
+    retry_on: ExceptionClasses
+    give_up_on: ExceptionClasses
 
 
 class JobOptions(TypedDict, total=False):
@@ -85,6 +90,8 @@ class Options:
     expires: timedelta | Unset | None = UNSET
     restart: bool | Unset = UNSET
     atomic: bool | Unset = UNSET
+    retry_on: tuple[type[Exception], ...] | Unset = UNSET
+    give_up_on: tuple[type[Exception], ...] | Unset = UNSET
     meta: Mapping[str, Any] | Unset = UNSET
     start: timedelta | datetime | Unset = UNSET
 
@@ -206,6 +213,18 @@ def _timeout(option: str, value: Any) -> timedelta | None:
     return timeout
 
 
+def _exceptions(option: str, value: object) -> tuple[type[Exception], ...]:
+    given = value if isinstance(value, (tuple, list, set, frozenset)) else (value,)
+    for kind in given:
+        if not isinstance(kind, type) or not issubclass(kind, Exception):
+            message = f"{option}={value!r:.80}: give subclasses of Exception, one or a tuple of them"
+            raise TypeError(message)
+        if issubclass(kind, ControlWord):
+            message = f"{option}={value!r:.80}: {kind.__name__} says by itself what becomes of the job; leave it out"
+            raise TypeError(message)
+    return tuple(given)
+
+
 def _meta(option: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         message = f"{option}={value!r:.80}: give a dict"
@@ -234,5 +253,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "expires": _maybe_duration,
     "restart": check_truth,
     "atomic": check_truth,
+    "retry_on": _exceptions,
+    "give_up_on": _exceptions,
     "meta": _meta,
 }

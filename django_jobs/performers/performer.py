@@ -181,6 +181,15 @@ class Performer(Enqueuer[Args], Generic[Call, Args, Result]):
         """How long to wait after a failed attempt, where the policy says it."""
         return self.options.backoff
 
+    def gives_up_on(self, error: BaseException) -> bool:
+        """Whether the policy says that another attempt is pointless after this."""
+        if not isinstance(error, Exception):
+            return False
+        given_up, retried = self.options.give_up_on, self.options.retry_on
+        if not isinstance(given_up, Unset) and isinstance(error, given_up):
+            return True
+        return not isinstance(retried, Unset) and not isinstance(error, retried)
+
 
 def _queued_signature(function: Callable[..., Any], name: str, *, takes_attempt: bool) -> inspect.Signature:
     """Give the signature as callers of `later` see it: without the attempt."""

@@ -12,7 +12,7 @@ from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.db.models import TextChoices
 from django.test import override_settings
 
-from django_jobs import Attempt, backoff, job
+from django_jobs import Attempt, Snooze, backoff, job
 from django_jobs.performers import UNSET, AnyPerformer, clashes, forget, get_performer, registered
 from tests.declaring import at_the_top, declared
 
@@ -153,6 +153,21 @@ def test_wrong_aliases_are_refused(aliases: Any, problem: type[Exception], messa
         ("expires", timedelta(-1), ValueError, "expires: datetime.timedelta(days=-1) is negative; give seconds,"),
         ("restart", 1, TypeError, "restart=1: give True or False"),
         ("atomic", "yes", TypeError, "atomic='yes': give True or False"),
+        (
+            "retry_on",
+            "KeyError",
+            TypeError,
+            "retry_on='KeyError': give subclasses of Exception, one or a tuple of them",
+        ),
+        (
+            "retry_on",
+            (KeyError, 5),
+            TypeError,
+            "retry_on=(<class 'KeyError'>, 5): give subclasses of Exception, one or",
+        ),
+        ("give_up_on", SystemExit, TypeError, "give_up_on=<class 'SystemExit'>: give subclasses of Exception, one or"),
+        ("give_up_on", KeyError(), TypeError, "give_up_on=KeyError(): give subclasses of Exception, one or a tuple"),
+        ("give_up_on", Snooze, TypeError, "give_up_on=<class 'django_jobs.exceptions.Snooze'>: Snooze says by itself"),
         ("takes_attempt", "yes", TypeError, "takes_attempt='yes': give True or False"),
     ],
 )
