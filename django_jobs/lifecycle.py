@@ -90,7 +90,7 @@ def _chunks(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
     size = 0
     for job in jobs:
         chunk.append(job)
-        size += len(job.args) + len(job.kwargs) + len(job.meta)
+        size += len(job.args) + len(job.kwargs) + len(job.draft.meta)
         if len(chunk) >= CHUNK or size >= CHUNK_BYTES:
             yield chunk
             chunk, size = [], 0

@@ -300,12 +300,13 @@ class Job(models.Model):
     @classmethod
     def mirror(cls, new: NewJob, inserted: Inserted, *, using: str) -> Job:
         """Give the row that was just inserted, without asking the database again."""
+        draft = new.draft
         job = cls(
-            id=inserted.id, name=new.name, queue=new.queue, priority=new.priority, args=json.loads(new.args),
+            id=inserted.id, name=draft.name, queue=draft.queue, priority=draft.priority, args=json.loads(new.args),
             kwargs=json.loads(new.kwargs), run_at=inserted.run_at, expires_at=inserted.expires_at,
-            meta=json.loads(new.meta),
-            max_attempts=new.max_attempts, max_crashes=new.max_crashes, restart=new.restart, timeout=new.timeout,
-            keep=new.keep, keep_failed=new.keep_failed, enqueued_at=inserted.enqueued_at,
+            meta=json.loads(draft.meta), max_attempts=draft.max_attempts, max_crashes=draft.max_crashes,
+            restart=draft.restart, timeout=draft.timeout, keep=draft.keep, keep_failed=draft.keep_failed,
+            enqueued_at=inserted.enqueued_at,
         )  # fmt: skip
         job._state.adding = False
         job._state.db = using

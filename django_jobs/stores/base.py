@@ -473,22 +473,23 @@ class Store(ABC):
         return {Lease(id=job_id, token=token) for job_id, token in self.run(connection, sql, values)}
 
     def _job_values(self, job: NewJob) -> dict[str, Any]:
+        draft = job.draft
         return {
-            "name": job.name,
-            "queue": job.queue,
-            "priority": job.priority,
+            "name": draft.name,
+            "queue": draft.queue,
+            "priority": draft.priority,
             "args": job.args,
             "kwargs": job.kwargs,
-            "run_at": None if job.run_at is None else self.write_instant(job.run_at),
-            "delay": job.delay.total_seconds(),
-            "expires": None if job.expires is None else job.expires.total_seconds(),
-            "max_attempts": job.max_attempts,
-            "max_crashes": job.max_crashes,
-            "restart": job.restart,
-            "timeout": job.timeout,
-            "keep": job.keep,
-            "keep_failed": job.keep_failed,
-            "meta": job.meta,
+            "run_at": None if draft.run_at is None else self.write_instant(draft.run_at),
+            "delay": draft.delay.total_seconds(),
+            "expires": None if draft.expires is None else draft.expires.total_seconds(),
+            "max_attempts": draft.max_attempts,
+            "max_crashes": draft.max_crashes,
+            "restart": draft.restart,
+            "timeout": draft.timeout,
+            "keep": draft.keep,
+            "keep_failed": draft.keep_failed,
+            "meta": draft.meta,
         }
 
     def _read_claim(self, row: tuple[Any, ...], token: int) -> Claim:

@@ -28,18 +28,16 @@ def one_by_one(bench: Bench) -> list[Figure]:
     for _ in range(bench.times):
         bench.wipe()
         with closing(raw.connect(bench.url)) as limit:
-            _turn(noop.later, range(bench.sizes.warm_up // 10))
-            _turn(lambda number: limit.insert(row_of(number)), range(bench.sizes.warm_up // 10))
+            rows = [row_of(number) for number in range(jobs)]
+            sides: list[Callable[[int], object]] = [noop.later, lambda number: limit.insert(rows[number])]
+            for insert in sides:
+                _turn(insert, range(min(jobs, bench.sizes.warm_up // 10)))
             begun = bench.rows()
             spent = [0.0, 0.0]
             for turn in range(TURNS):
                 numbers = range(turn, jobs, TURNS)
-                sides: list[tuple[int, Callable[[int], object]]] = [
-                    (0, noop.later),
-                    (1, lambda number: limit.insert(row_of(number))),
-                ]
-                for side, insert in sides if turn % 2 else reversed(sides):
-                    spent[side] += _turn(insert, numbers)
+                for side in (0, 1) if turn % 2 else (1, 0):
+                    spent[side] += _turn(sides[side], numbers)
         if bench.rows() - begun != 2 * jobs:
             raise Rejected("not every job was queued")
         ours.append(jobs / spent[0])
@@ -103,4 +101,4 @@ def _timed(bench: Bench, jobs: int, insert: Callable[[], object]) -> float:
 def row_of(number: int) -> Row:
     """Give the row that our own enqueue would write; the raw loop isn't charged with encoding it."""
     job: NewJob = noop.prepare(number)
-    return Row(*(getattr(job, column) for column in Row._fields))
+    return Row(*(getattr(job if column in NewJob._fields else job.draft, column) for column in Row._fields))
