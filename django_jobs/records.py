@@ -38,6 +38,11 @@ class Draft:
     expires: timedelta | None = None
     meta: str = "{}"
 
+    @property
+    def is_due_at_once(self) -> bool:
+        """Whether its jobs may run as soon as they are inserted, and at any time after that."""
+        return self.run_at is None and not self.delay and self.expires is None
+
 
 class NewJob(NamedTuple):
     """A job that isn't queued yet: a draft, with its arguments bound and encoded. `args` and `kwargs` are JSON text.

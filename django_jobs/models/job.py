@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from asgiref.sync import sync_to_async
@@ -301,16 +302,15 @@ class Job(models.Model):
     def mirror(cls, new: NewJob, inserted: Inserted, *, using: str) -> Job:
         """Give the row that was just inserted, without asking the database again."""
         draft = new.draft
-        job = cls(
-            id=inserted.id, name=draft.name, queue=draft.queue, priority=draft.priority, args=json.loads(new.args),
-            kwargs=json.loads(new.kwargs), run_at=inserted.run_at, expires_at=inserted.expires_at,
-            meta=json.loads(draft.meta), max_attempts=draft.max_attempts, max_crashes=draft.max_crashes,
-            restart=draft.restart, timeout=draft.timeout, keep=draft.keep, keep_failed=draft.keep_failed,
-            enqueued_at=inserted.enqueued_at,
-        )  # fmt: skip
-        job._state.adding = False
-        job._state.db = using
-        return job
+        values = _blank() | {
+            "id": inserted.id, "name": draft.name, "queue": draft.queue, "priority": draft.priority,
+            "args": json.loads(new.args), "kwargs": json.loads(new.kwargs), "run_at": inserted.run_at,
+            "expires_at": inserted.expires_at, "max_attempts": draft.max_attempts, "max_crashes": draft.max_crashes,
+            "restart": draft.restart, "timeout": draft.timeout, "keep": draft.keep, "keep_failed": draft.keep_failed,
+            "enqueued_at": inserted.enqueued_at, "errors": [], "meta": json.loads(draft.meta),
+        }  # fmt: skip
+        # As Django makes an instance of a row: by place, which takes half as long as by name.
+        return cls.from_db(using, values.keys(), values.values())
 
     @property
     def is_due(self) -> bool:
@@ -364,3 +364,9 @@ class Job(models.Model):
 
     async def asave(self, *args: Any, **kwargs: Any) -> NoReturn:
         _refuse("Job.asave()")
+
+
+@cache
+def _blank() -> dict[str, Any]:
+    """Give what stands in a new row of which nothing was said, by column, in the order of the model's fields."""
+    return {field.attname: field.get_default() for field in Job._meta.concrete_fields}

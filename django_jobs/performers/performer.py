@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, U
 
 from asgiref.sync import markcoroutinefunction, sync_to_async
 
+from django_jobs import codec
 from django_jobs.backoff import Backoff
 from django_jobs.durations import Duration
 from django_jobs.performers.options import (
@@ -149,7 +150,16 @@ class Enqueuer(Generic[Args]):
                 if draft is None:
                     now = surroundings()
                     draft, limit = self._draft(now), now.conf.max_args_bytes
-                jobs.append(self._prepared(call, draft, limit))
+                # What nearly every call is, without the steps that others need.
+                if (
+                    type(call) is tuple
+                    and len(call) in self._counts
+                    and (text := codec.encode_plain(call)) is not None
+                    and len(text) + 2 <= limit
+                ):
+                    jobs.append(NewJob(draft, text, "{}"))
+                else:
+                    jobs.append(self._prepared(call, draft, limit))
             except Exception as error:
                 error.add_note(f"in later_many(): call [{place}] of {self.name}")
                 raise
@@ -157,14 +167,15 @@ class Enqueuer(Generic[Args]):
 
     def _prepared(self, call: object, draft: Draft, limit: int) -> NewJob:
         match call:
+            # First, since nearly every call is one.
+            case tuple() if not isinstance(call, NewJob):
+                return self._filled(draft, call, {}, limit=limit)
+            case dict():
+                return self._filled(draft, (), call, limit=limit)
             case NewJob(name=self.name):
                 return call
             case NewJob():
                 message = f"this was prepared for {call.name}; enqueue([…]) takes jobs of several kinds"
-            case tuple():
-                return self._filled(draft, call, {}, limit=limit)
-            case dict():
-                return self._filled(draft, (), call, limit=limit)
             case _:
                 message = (
                     f"a call of type {type(call).__name__}; give a tuple of arguments, as (5,), a dict of them, or "

@@ -134,7 +134,8 @@ def draft(name: str, options: Options, now: Surroundings) -> Draft:
 
 def filled(draft: Draft, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, limit: int) -> NewJob:
     """Make a job with these arguments. Raises UnencodableValue and ArgumentsTooLarge; `limit` counts bytes."""
-    return NewJob(draft, *codec.encode_arguments(args, kwargs, limit=limit, reference=reference))
+    encoded_args, encoded_kwargs = codec.encode_arguments(args, kwargs, limit=limit, reference=reference)
+    return NewJob(draft, encoded_args, encoded_kwargs)
 
 
 def _allowed(queue: str, queues: Mapping[str, int | None] | None) -> str:

@@ -43,6 +43,10 @@ MOST_CLAIMED = 1_000
 REACH = 10
 """So many times as many rows as are wanted a claim looks at where queues have caps: those beyond a cap are left."""
 
+MOST_INSERTED = 1_000
+INSERTED_BYTES = 8_000_000
+"""So many rows, or bytes of arguments, are inserted by one statement made of JSON."""
+
 MOST_ERRORS = 20
 """So many entries of a row's errors stay: the first, and the newest of the others."""
 
@@ -66,7 +70,8 @@ class Store(ABC):
 
     def insert(self, connection: BaseDatabaseWrapper, job: NewJob) -> Inserted:
         """Insert one READY row."""
-        [(job_id, enqueued_at, run_at, expires_at)] = self.run(connection, statements.INSERT, self._job_values(job))
+        sql = statements.INSERT if job.draft.is_due_at_once else statements.INSERT_LATER
+        [(job_id, enqueued_at, run_at, expires_at)] = self.run(connection, sql, self._job_values(job))
         return Inserted(
             id=job_id,
             enqueued_at=self.read_instant(enqueued_at),
@@ -74,16 +79,25 @@ class Store(ABC):
             expires_at=self._maybe_instant(expires_at),
         )
 
-    def insert_many(self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> list[int]:
-        """Insert READY rows, within a transaction of the caller's, and give their ids in the order of `jobs`."""
-        ids = self.draw_ids(connection, len(jobs))
-        rows = [{"id": job_id, **self._job_values(job)} for job_id, job in zip(ids, jobs, strict=True)]
-        self.run(connection, statements.INSERT_MANY, {"jobs": _dump(rows)})
-        return ids
-
     @abstractmethod
-    def draw_ids(self, connection: BaseDatabaseWrapper, count: int) -> list[int]:
-        """Take `count` ids, ascending, that nobody else will get."""
+    def insert_many(self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> list[int]:
+        """Insert READY rows, any number, within a transaction of the caller's; give their ids in the order of `jobs`.
+
+        An error leaves it to the caller to take back what was written before.
+        """
+
+    def _insert_under(self, connection: BaseDatabaseWrapper, ids: Sequence[int], jobs: Sequence[NewJob]) -> None:
+        """Insert READY rows under ids that were drawn for them, by statements of a bounded size."""
+        rows: list[dict[str, Any]] = []
+        size = 0
+        for job_id, job in zip(ids, jobs, strict=True):
+            rows.append({"id": job_id, **self._job_values(job)})
+            size += len(job.args) + len(job.kwargs) + len(job.draft.meta)
+            if len(rows) >= MOST_INSERTED or size >= INSERTED_BYTES:
+                self.run(connection, statements.INSERT_MANY, {"jobs": _dump(rows)})
+                rows, size = [], 0
+        if rows:
+            self.run(connection, statements.INSERT_MANY, {"jobs": _dump(rows)})
 
     @abstractmethod
     def notify(self, connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
@@ -286,7 +300,10 @@ class Store(ABC):
         return Pulse(server_start=self._maybe_instant(server_start), now=self.read_instant(now))
 
     def refused(self, connection: BaseDatabaseWrapper) -> tuple[str, Exception] | None:
-        """Have the database plan each statement without running it; give the first it refuses, and why."""
+        """Have the database plan each statement without running it; give the first it refuses, and why.
+
+        Only statements with a plan can be asked for: PostgreSQL's COPY names the columns of INSERT_MANY, which is.
+        """
         for name, sql in self._every_statement():
             values = dict.fromkeys(_PARAMETERS.findall(self._text(sql, clock.frozen_now() is not None)))
             try:
@@ -304,6 +321,9 @@ class Store(ABC):
             yield name, getattr(statements, name)
 
     # -- how a statement runs
+
+    ways: tuple[str, ...] = ("run",)
+    """The methods by which statements run. Each takes a connection and the statement first, and gives its rows."""
 
     def run(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run one statement with its named values and give the rows it returns."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from django.db import connection
@@ -14,7 +15,7 @@ from tests.benchmarks import raw
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.figures import Figure, Rejected
 from tests.benchmarks.jobs import noop
-from tests.benchmarks.raw import Row
+from tests.benchmarks.raw import Raw, Row
 
 TURNS = 10
 """So often both sides take turns in one run."""
@@ -23,13 +24,13 @@ TURNS = 10
 def one_by_one(bench: Bench) -> list[Figure]:
     """Queue by `later()`, each a commit of its own, beside plain inserts; connections stay open on both sides."""
     jobs = bench.sizes.one_by_one
+    rows = [row_of(number) for number in range(jobs)]
     ours: list[float] = []
     plain: list[float] = []
     for _ in range(bench.times):
         bench.wipe()
         with closing(raw.connect(bench.url)) as limit:
-            rows = [row_of(number) for number in range(jobs)]
-            sides: list[Callable[[int], object]] = [noop.later, lambda number: limit.insert(rows[number])]
+            sides: list[Callable[[int], object]] = [noop.later, partial(_insert, limit, rows)]
             for insert in sides:
                 _turn(insert, range(min(jobs, bench.sizes.warm_up // 10)))
             begun = bench.rows()
@@ -47,6 +48,10 @@ def one_by_one(bench: Bench) -> list[Figure]:
     return [
         Figure(name="one_by_one", what=what, unit="jobs/s", values=tuple(ours), raw=tuple(plain), goal=goal),
     ]
+
+
+def _insert(limit: Raw, rows: list[Row], number: int) -> None:
+    limit.insert(rows[number])
 
 
 def _turn(insert: Callable[[int], object], numbers: range) -> float:

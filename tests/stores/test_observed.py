@@ -71,7 +71,7 @@ def test_a_claim_and_its_outlook_have_one_name_in_all_their_forms(told: Told, as
 def test_statements_of_a_dialect_have_names_too(told: Told) -> None:
     lifecycle.enqueue_many([new_job()], using="default")
     lifecycle.listen(connections["default"])
-    dialects = {"postgresql": ["DRAW_IDS", "INSERT_MANY", "LISTEN"], "sqlite": ["DRAW_IDS", "INSERT_MANY", "VERSION"]}
+    dialects = {"postgresql": ["DRAW_IDS", "COPY", "LISTEN"], "sqlite": ["DRAW_IDS", "INSERT_MANY", "VERSION"]}
     # SQLite draws ids in two statements as long as the table never had a row.
     assert [name for name in names(told) if name != "FIRST_IDS"] == dialects[connections["default"].vendor]
 
