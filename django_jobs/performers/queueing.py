@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -112,9 +112,12 @@ def surroundings() -> Surroundings:
 
 
 def draft(name: str, options: Options, now: Surroundings) -> Draft:
-    """Fill in every option. Raises ValueError for the queue, and what encoding raises for meta."""
+    """Fill in every option. Raises ValueError for the queue and the expiry, and what encoding raises for meta."""
     conf, start = now.conf, options.start
     meta = {**_ambient(now), **_or(options.meta, {})}
+    expires = _or(options.expires, None)
+    if isinstance(start, datetime) and expires is not None:
+        _check_end(start, expires)
     return Draft(
         name=name,
         queue=_allowed(_or(options.queue, conf.default_queue), conf.queues),
@@ -127,7 +130,7 @@ def draft(name: str, options: Options, now: Surroundings) -> Draft:
         keep_failed=_seconds(_or(options.keep_failed, conf.keep_failed)),
         delay=start if isinstance(start, timedelta) else timedelta(0),
         run_at=start if isinstance(start, datetime) else None,
-        expires=_or(options.expires, None),
+        expires=expires,
         meta=codec.encode(meta, path="meta", limit=conf.max_args_bytes) if meta else "{}",
     )
 
@@ -136,6 +139,14 @@ def filled(draft: Draft, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, li
     """Make a job with these arguments. Raises UnencodableValue and ArgumentsTooLarge; `limit` counts bytes."""
     encoded_args, encoded_kwargs = codec.encode_arguments(args, kwargs, limit=limit, reference=reference)
     return NewJob(draft, encoded_args, encoded_kwargs)
+
+
+def _check_end(start: datetime, expires: timedelta) -> None:
+    try:
+        start.astimezone(UTC) + expires
+    except OverflowError:
+        message = f"expires={expires}: at({start!r}) and that are after the year 9999"
+        raise ValueError(message) from None
 
 
 def _allowed(queue: str, queues: Mapping[str, int | None] | None) -> str:

@@ -128,7 +128,7 @@ class PostgreSQLStore(Store):
     def copy(self, connection: BaseDatabaseWrapper, sql: str, blocks: Iterable[str]) -> range:
         """Send rows as text to a COPY, and give as many numbers; Django's execute wrappers see it as a statement."""
 
-        def send(statement: str, params: None, many: bool, context: Any) -> None:  # noqa: FBT001 - as Django calls it
+        def send(statement: str, *_: Any) -> None:
             with connection.wrap_database_errors, cursor.copy(statement) as copying:
                 for block in blocks:
                     copying.write(block)

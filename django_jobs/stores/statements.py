@@ -387,8 +387,8 @@ select job.id from {{job}} as job where job.id > %(after)s and {_BY_ID} order by
 PULSE = "select {utc:{server_start}}, {utc:{now}}"
 
 WHOLE = (
-    "INSERT", "INSERT_LATER", "INSERT_MANY", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO", "LET_GO_LAPSED",
-    "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "DELETE", "PRUNABLE_AFTER", "PRUNE",
-    "PRUNE_ONE", "PULSE", "BEAT", "SIGN_OFF", "SWEEP", "WORKERS",
+    "INSERT", "INSERT_LATER", "INSERT_MANY", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO",
+    "LET_GO_LAPSED", "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "DELETE",
+    "PRUNABLE_AFTER", "PRUNE", "PRUNE_ONE", "PULSE", "BEAT", "SIGN_OFF", "SWEEP", "WORKERS",
 )  # fmt: skip
 """The names of those above that are run as they are; CLAIM and NEXT_DUE are composed."""

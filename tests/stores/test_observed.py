@@ -76,6 +76,14 @@ def test_statements_of_a_dialect_have_names_too(told: Told) -> None:
     assert [name for name in names(told) if name != "FIRST_IDS"] == dialects[connections["default"].vendor]
 
 
+def test_the_rows_of_a_bulk_call_are_counted_and_none_where_it_failed(told: Told) -> None:
+    lifecycle.enqueue_many([new_job(), new_job()], using="default")
+    with pytest.raises(DatabaseError):
+        lifecycle.enqueue_many([new_job(priority=101)], using="default")
+    rows = [rows for name, _, rows in told if name in ("COPY", "INSERT_MANY")]
+    assert rows == ([2, None] if connections["default"].vendor == "postgresql" else [0, None])
+
+
 def test_every_statement_that_verbs_run_has_a_name(told: Told) -> None:
     store, connection = store_for("default"), connections["default"]
     job = queue_job()
