@@ -83,7 +83,7 @@ def enqueue_many(jobs: Sequence[NewJob], *, using: str) -> list[Queued]:
 def _after_commit(connection: BaseDatabaseWrapper, ids: Sequence[int], jobs: Sequence[NewJob]) -> None:
     """Have the commit wake workers and tell. Under manual transactions nobody is told: the poll finds the rows."""
     if connection.in_atomic_block or connection.get_autocommit():
-        woken = _woken_by_next_commit(connection)
+        woken = _woken_by_next_commit(connection) if connection.in_atomic_block else _Woken()
         # Not a partial: Django asks a hook that failed for its qualified name, and would raise in the caller's request.
         connection.on_commit(lambda: _announce(connection, ids, jobs, woken), robust=True)
 
@@ -114,7 +114,7 @@ def _announce(connection: BaseDatabaseWrapper, ids: Sequence[int], jobs: Sequenc
     queues = {job.draft.queue for job in jobs} - woken.queues
     woken.queues |= queues
     _wake(connection, queues)
-    if signals.job_enqueued.has_listeners():
+    if signals.job_enqueued.is_heard:
         for job_id, job in zip(ids, jobs, strict=True):
             signals.tell(signals.job_enqueued, job.name, job_id=job_id, name=job.name, queue=job.queue)
 

@@ -65,8 +65,7 @@ class NewJob(NamedTuple):
         return self.draft.queue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inserted:
+class Inserted(NamedTuple):
     """What the database decided about a new row."""
 
     id: int

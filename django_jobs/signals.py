@@ -18,6 +18,11 @@ class Signal(dispatch.Signal):
         super().__init__()
         self.hearers: tuple[Callable[..., None], ...] = ()
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody listens, be it to a single sender."""
+        return bool(self.hearers or self.receivers)
+
     def hear(self, hearer: Callable[..., None]) -> None:
         """Call `hearer` with the arguments, before the receivers, each time it is told."""
         self.hearers = (*(each for each in self.hearers if each != hearer), hearer)
