@@ -51,9 +51,6 @@ Run: TypeAlias = tuple[Claim, Ending]
 
 CHUNK = 1_000
 """Rows that one statement writes at the most."""
-
-CHUNK_BYTES = 8_000_000
-
 SILENCE = 0.01
 """Seconds in which a process doesn't notify a queue twice; every wake is followed by a second claim after that time."""
 
@@ -68,7 +65,7 @@ def enqueue(job: NewJob, *, using: str) -> Inserted:
     """Insert one job in the caller's transaction; after its commit, wake workers and tell."""
     connection = connections[using]
     inserted = store_for(using).insert(connection, job)
-    _after_commit(connection, [(inserted.id, job)])
+    _after_commit(connection, (inserted.id,), (job,))
     return inserted
 
 
@@ -76,34 +73,19 @@ def enqueue_many(jobs: Sequence[NewJob], *, using: str) -> list[Queued]:
     """Insert any number of jobs in the caller's transaction, all or nothing, and answer in the order of `jobs`."""
     if not jobs:
         return []
-    connection, store = connections[using], store_for(using)
-    ids: list[int] = []
+    connection = connections[using]
     with transaction.atomic(using=using):
-        for chunk in _chunks(jobs):
-            ids += store.insert_many(connection, chunk)
-    _after_commit(connection, list(zip(ids, jobs, strict=True)))
-    return [Queued(id=job_id) for job_id in ids]
+        ids = store_for(using).insert_many(connection, jobs)
+    _after_commit(connection, ids, jobs)
+    return list(map(Queued, ids))
 
 
-def _chunks(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
-    chunk: list[NewJob] = []
-    size = 0
-    for job in jobs:
-        chunk.append(job)
-        size += len(job.args) + len(job.kwargs) + len(job.meta)
-        if len(chunk) >= CHUNK or size >= CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-def _after_commit(connection: BaseDatabaseWrapper, jobs: list[tuple[int, NewJob]]) -> None:
+def _after_commit(connection: BaseDatabaseWrapper, ids: Sequence[int], jobs: Sequence[NewJob]) -> None:
     """Have the commit wake workers and tell. Under manual transactions nobody is told: the poll finds the rows."""
     if connection.in_atomic_block or connection.get_autocommit():
-        woken = _woken_by_next_commit(connection)
+        woken = _woken_by_next_commit(connection) if connection.in_atomic_block else _Woken()
         # Not a partial: Django asks a hook that failed for its qualified name, and would raise in the caller's request.
-        connection.on_commit(lambda: _announce(connection, jobs, woken), robust=True)
+        connection.on_commit(lambda: _announce(connection, ids, jobs, woken), robust=True)
 
 
 @dataclass(slots=True)
@@ -127,13 +109,13 @@ def _woken_by_next_commit(connection: BaseDatabaseWrapper) -> _Woken:
     return woken
 
 
-def _announce(connection: BaseDatabaseWrapper, jobs: list[tuple[int, NewJob]], woken: _Woken) -> None:
+def _announce(connection: BaseDatabaseWrapper, ids: Sequence[int], jobs: Sequence[NewJob], woken: _Woken) -> None:
     woken.is_committed = True
-    queues = {job.queue for _, job in jobs} - woken.queues
+    queues = {job.draft.queue for job in jobs} - woken.queues
     woken.queues |= queues
     _wake(connection, queues)
-    if signals.job_enqueued.has_listeners():
-        for job_id, job in jobs:
+    if signals.job_enqueued.receivers:
+        for job_id, job in zip(ids, jobs, strict=True):
             signals.tell(signals.job_enqueued, job.name, job_id=job_id, name=job.name, queue=job.queue)
 
 

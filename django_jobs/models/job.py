@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from asgiref.sync import sync_to_async
@@ -300,16 +301,16 @@ class Job(models.Model):
     @classmethod
     def mirror(cls, new: NewJob, inserted: Inserted, *, using: str) -> Job:
         """Give the row that was just inserted, without asking the database again."""
-        job = cls(
-            id=inserted.id, name=new.name, queue=new.queue, priority=new.priority, args=json.loads(new.args),
-            kwargs=json.loads(new.kwargs), run_at=inserted.run_at, expires_at=inserted.expires_at,
-            meta=json.loads(new.meta),
-            max_attempts=new.max_attempts, max_crashes=new.max_crashes, restart=new.restart, timeout=new.timeout,
-            keep=new.keep, keep_failed=new.keep_failed, enqueued_at=inserted.enqueued_at,
-        )  # fmt: skip
-        job._state.adding = False
-        job._state.db = using
-        return job
+        draft = new.draft
+        values = _blank() | {
+            "id": inserted.id, "name": draft.name, "queue": draft.queue, "priority": draft.priority,
+            "args": json.loads(new.args), "kwargs": _mapping(new.kwargs), "run_at": inserted.run_at,
+            "expires_at": inserted.expires_at, "max_attempts": draft.max_attempts, "max_crashes": draft.max_crashes,
+            "restart": draft.restart, "timeout": draft.timeout, "keep": draft.keep, "keep_failed": draft.keep_failed,
+            "enqueued_at": inserted.enqueued_at, "errors": [], "meta": _mapping(draft.meta),
+        }  # fmt: skip
+        # As Django makes an instance of a row: by place, which takes half as long as by name.
+        return cls.from_db(using, values.keys(), values.values())
 
     @property
     def is_due(self) -> bool:
@@ -363,3 +364,14 @@ class Job(models.Model):
 
     async def asave(self, *args: Any, **kwargs: Any) -> NoReturn:
         _refuse("Job.asave()")
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    """Read a JSON object; nearly all are empty."""
+    return {} if text == "{}" else json.loads(text)
+
+
+@cache
+def _blank() -> dict[str, Any]:
+    """Give what stands in a new row of which nothing was said, by column, in the order of the model's fields."""
+    return {field.attname: field.get_default() for field in Job._meta.concrete_fields}

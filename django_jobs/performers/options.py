@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, TypeAlias, TypedDict
 
@@ -129,6 +129,11 @@ def check_moment(moment: object) -> datetime:
             f"at({moment!r}): this datetime is naive; give an aware one, as django.utils.timezone.make_aware() does"
         )
         raise ValueError(message)
+    try:
+        moment.astimezone(UTC)
+    except OverflowError:
+        message = f"at({moment!r}): in UTC this is no year from 1 to 9999"
+        raise ValueError(message) from None
     return moment
 
 

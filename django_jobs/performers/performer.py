@@ -12,11 +12,29 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, U
 
 from asgiref.sync import markcoroutinefunction, sync_to_async
 
+from django_jobs import codec
 from django_jobs.backoff import Backoff
 from django_jobs.durations import Duration
-from django_jobs.performers.options import Delay, JobOptions, Options, Unset, check_delay, check_moment, check_options
-from django_jobs.performers.queueing import Draft, insert, insert_many, refuse_in_event_loop
-from django_jobs.records import NewJob, Queued
+from django_jobs.performers.options import (
+    UNSET,
+    Delay,
+    JobOptions,
+    Options,
+    Unset,
+    check_delay,
+    check_moment,
+    check_options,
+)
+from django_jobs.performers.queueing import (
+    Surroundings,
+    draft,
+    filled,
+    insert,
+    insert_many,
+    refuse_in_event_loop,
+    surroundings,
+)
+from django_jobs.records import Draft, NewJob, Queued
 
 if TYPE_CHECKING:
     from django_jobs.models import Job
@@ -40,6 +58,7 @@ class Enqueuer(Generic[Args]):
         self.options = options
         # Binding costs more than everything else that is done for most calls.
         self._counts = _counts_taken(signature) if counts is None else counts
+        self._latest: tuple[Surroundings, Draft] | None = None
 
     def __repr__(self) -> str:
         return f"<{self.name}, not queued: call .later(…)>"
@@ -73,7 +92,8 @@ class Enqueuer(Generic[Args]):
 
     def prepare(self, /, *args: Args.args, **kwargs: Args.kwargs) -> NewJob:
         """Bind and encode a job for `enqueue([...])` without queueing it. Raises as `later` does."""
-        return self._filled(Draft(self.name, self.options), *args, **kwargs)
+        now = surroundings()
+        return self._filled(self._draft(now), args, kwargs, limit=now.conf.max_args_bytes)
 
     def check_fit(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         """Raise TypeError where these arguments don't fit the signature, in the words of `inspect`."""
@@ -99,13 +119,24 @@ class Enqueuer(Generic[Args]):
     def _with(self, options: Options) -> Enqueuer[Args]:
         return Enqueuer(name=self.name, signature=self.signature, options=options, counts=self._counts)
 
-    def _filled(self, draft: Draft, /, *args: Any, **kwargs: Any) -> NewJob:
+    def _draft(self, now: Surroundings) -> Draft:
+        """Settle the options, once for all calls in the same surroundings."""
+        latest = self._latest
+        if latest is not None and latest[0] == now:
+            return latest[1]
+        made = draft(self.name, self.options, now)
+        # What meta holds may be changed by the caller.
+        if self.options.meta is UNSET:
+            self._latest = now, made
+        return made
+
+    def _filled(self, draft: Draft, args: tuple[Any, ...], kwargs: dict[str, Any], *, limit: int) -> NewJob:
         try:
             self.check_fit(args, kwargs)
         except TypeError as error:
             message = f"{self.name}{self.signature}: {error}"
             raise TypeError(message) from None
-        return draft.filled(args, kwargs)
+        return filled(draft, args, kwargs, limit=limit)
 
     def _refuse_in_event_loop(self, call: str) -> None:
         refuse_in_event_loop(f"{self.name}.{call}", f"{self.name}.a{call}")
@@ -113,25 +144,38 @@ class Enqueuer(Generic[Args]):
     def _all_prepared(self, calls: Iterable[Arguments]) -> list[NewJob]:
         jobs: list[NewJob] = []
         draft: Draft | None = None
+        limit = 0
         for place, call in enumerate(calls):
             try:
-                draft = draft or Draft(self.name, self.options)
-                jobs.append(self._prepared(call, draft))
+                if draft is None:
+                    now = surroundings()
+                    draft, limit = self._draft(now), now.conf.max_args_bytes
+                # What nearly every call is, without the steps that others need.
+                if (
+                    type(call) is tuple
+                    and len(call) in self._counts
+                    and (text := codec.encode_plain(call)) is not None
+                    and len(text) + 2 <= limit
+                ):
+                    jobs.append(NewJob(draft, text, "{}"))
+                else:
+                    jobs.append(self._prepared(call, draft, limit))
             except Exception as error:
                 error.add_note(f"in later_many(): call [{place}] of {self.name}")
                 raise
         return jobs
 
-    def _prepared(self, call: object, draft: Draft) -> NewJob:
+    def _prepared(self, call: object, draft: Draft, limit: int) -> NewJob:
         match call:
+            # First, since nearly every call is one.
+            case tuple() if not isinstance(call, NewJob):
+                return self._filled(draft, call, {}, limit=limit)
+            case dict():
+                return self._filled(draft, (), call, limit=limit)
             case NewJob(name=self.name):
                 return call
             case NewJob():
                 message = f"this was prepared for {call.name}; enqueue([…]) takes jobs of several kinds"
-            case tuple():
-                return self._filled(draft, *call)
-            case dict():
-                return self._filled(draft, **call)
             case _:
                 message = (
                     f"a call of type {type(call).__name__}; give a tuple of arguments, as (5,), a dict of them, or "

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.apps import apps
@@ -15,9 +15,9 @@ from django.db.models import Model
 from django.utils import timezone, translation
 
 from django_jobs import codec, lifecycle
-from django_jobs.conf import project_language, settings
+from django_jobs.conf import Settings, project_language, settings
 from django_jobs.performers.options import UNSET, JobOptions, Options, Unset, check_name, check_options
-from django_jobs.records import NewJob, Queued
+from django_jobs.records import Draft, NewJob, Queued
 
 if TYPE_CHECKING:
     from django_jobs.models import Job
@@ -46,7 +46,8 @@ def named(
     """
     said = {} if queue is UNSET else {"queue": queue}
     checked = check_options({**(options or {}), **said}, Options(), call="named()")
-    return new_job(check_name("name", name), args, kwargs, checked)
+    now = surroundings()
+    return filled(draft(check_name("name", name), checked, now), args, kwargs, limit=now.conf.max_args_bytes)
 
 
 def _all_prepared(jobs: Iterable[object]) -> list[NewJob]:
@@ -89,41 +90,63 @@ def refuse_in_event_loop(call: str, instead: str) -> None:
 # -- a new job
 
 
-def new_job(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options) -> NewJob:
-    """Encode arguments and fill in every option. Raises UnencodableValue, ArgumentsTooLarge, and ValueError (queue)."""
-    return Draft(name, options).filled(args, kwargs)
+class Surroundings(NamedTuple):
+    """What is active now and has a say in jobs, beside what was said of them: the same for most calls."""
+
+    conf: Settings
+    language: str | None
+    zone: tzinfo
+    own_language: str | None
+    own_zone: tzinfo
 
 
-class Draft:
-    """A job but for its arguments: every option settled, and what is active now. All jobs of a bulk call share one.
+def surroundings() -> Surroundings:
+    """Look at the settings, the active language and time zone, and the project's own."""
+    return Surroundings(
+        settings(),
+        translation.get_language(),
+        timezone.get_current_timezone(),
+        project_language(),
+        timezone.get_default_timezone(),
+    )
 
-    Raises ValueError for the queue, and what encoding raises for meta.
-    """
 
-    def __init__(self, name: str, options: Options) -> None:
-        conf = settings()
-        self._limit = conf.max_args_bytes
-        start = options.start
-        self._common: dict[str, Any] = {
-            "name": name,
-            "queue": _allowed(_or(options.queue, conf.default_queue), conf.queues),
-            "priority": _or(options.priority, 0),
-            "max_attempts": _or(options.max_attempts, conf.max_attempts),
-            "max_crashes": _or(options.max_crashes, 3),
-            "restart": _or(options.restart, True),  # noqa: FBT003 - a default
-            "timeout": _seconds(_or(options.timeout, conf.timeout)),
-            "keep": _seconds(_or(options.keep, conf.keep_successful)),
-            "keep_failed": _seconds(_or(options.keep_failed, conf.keep_failed)),
-            "delay": start if isinstance(start, timedelta) else timedelta(0),
-            "run_at": start if isinstance(start, datetime) else None,
-            "expires": _or(options.expires, None),
-            "meta": codec.encode({**_ambient(), **_or(options.meta, {})}, path="meta", limit=self._limit),
-        }
+def draft(name: str, options: Options, now: Surroundings) -> Draft:
+    """Fill in every option. Raises ValueError for the queue and the expiry, and what encoding raises for meta."""
+    conf, start = now.conf, options.start
+    meta = {**_ambient(now), **_or(options.meta, {})}
+    expires = _or(options.expires, None)
+    if isinstance(start, datetime) and expires is not None:
+        _check_end(start, expires)
+    return Draft(
+        name=name,
+        queue=_allowed(_or(options.queue, conf.default_queue), conf.queues),
+        priority=_or(options.priority, 0),
+        max_attempts=_or(options.max_attempts, conf.max_attempts),
+        max_crashes=_or(options.max_crashes, 3),
+        restart=_or(options.restart, True),  # noqa: FBT003 - a default
+        timeout=_seconds(_or(options.timeout, conf.timeout)),
+        keep=_seconds(_or(options.keep, conf.keep_successful)),
+        keep_failed=_seconds(_or(options.keep_failed, conf.keep_failed)),
+        delay=start if isinstance(start, timedelta) else timedelta(0),
+        run_at=start if isinstance(start, datetime) else None,
+        expires=expires,
+        meta=codec.encode(meta, path="meta", limit=conf.max_args_bytes) if meta else "{}",
+    )
 
-    def filled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
-        """Make a job with these arguments. Raises UnencodableValue and ArgumentsTooLarge."""
-        encoded_args, encoded_kwargs = codec.encode_arguments(args, kwargs, limit=self._limit, reference=reference)
-        return NewJob(args=encoded_args, kwargs=encoded_kwargs, **self._common)
+
+def filled(draft: Draft, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, limit: int) -> NewJob:
+    """Make a job with these arguments. Raises UnencodableValue and ArgumentsTooLarge; `limit` counts bytes."""
+    encoded_args, encoded_kwargs = codec.encode_arguments(args, kwargs, limit=limit, reference=reference)
+    return NewJob(draft, encoded_args, encoded_kwargs)
+
+
+def _check_end(start: datetime, expires: timedelta) -> None:
+    try:
+        start.astimezone(UTC) + expires
+    except OverflowError:
+        message = f"expires={expires}: at({start!r}) and that are after the year 9999"
+        raise ValueError(message) from None
 
 
 def _allowed(queue: str, queues: Mapping[str, int | None] | None) -> str:
@@ -145,15 +168,15 @@ def _seconds(duration: timedelta | None) -> float | None:
     return None if duration is None else duration.total_seconds()
 
 
-def _ambient() -> dict[str, str]:
+def _ambient(now: Surroundings) -> dict[str, str]:
     """Name the language and time zone that are active now, where they aren't the project's own."""
     found: dict[str, str] = {}
-    language = translation.get_language()
-    if language and language != project_language():
-        found["language"] = language
-    zone = timezone.get_current_timezone_name()
-    if zone != timezone.get_default_timezone_name():
-        found["time_zone"] = zone
+    if now.language and now.language != now.own_language:
+        found["language"] = now.language
+    if now.zone is not now.own_zone:
+        zone = timezone.get_current_timezone_name()
+        if zone != timezone.get_default_timezone_name():
+            found["time_zone"] = zone
     return found
 
 

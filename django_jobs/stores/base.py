@@ -43,6 +43,10 @@ MOST_CLAIMED = 1_000
 REACH = 10
 """So many times as many rows as are wanted a claim looks at where queues have caps: those beyond a cap are left."""
 
+MOST_INSERTED = 1_000
+INSERTED_BYTES = 8_000_000
+"""So many rows, or bytes of arguments, are inserted by one statement made of JSON."""
+
 MOST_ERRORS = 20
 """So many entries of a row's errors stay: the first, and the newest of the others."""
 
@@ -66,7 +70,8 @@ class Store(ABC):
 
     def insert(self, connection: BaseDatabaseWrapper, job: NewJob) -> Inserted:
         """Insert one READY row."""
-        [(job_id, enqueued_at, run_at, expires_at)] = self.run(connection, statements.INSERT, self._job_values(job))
+        sql = statements.INSERT if job.draft.is_due_at_once else statements.INSERT_LATER
+        [(job_id, enqueued_at, run_at, expires_at)] = self.run(connection, sql, self._job_values(job))
         return Inserted(
             id=job_id,
             enqueued_at=clock.read(enqueued_at),
@@ -74,16 +79,25 @@ class Store(ABC):
             expires_at=None if expires_at is None else clock.read(expires_at),
         )
 
-    def insert_many(self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> list[int]:
-        """Insert READY rows, within a transaction of the caller's, and give their ids in the order of `jobs`."""
-        ids = self.draw_ids(connection, len(jobs))
-        rows = [{"id": job_id, **self._job_values(job)} for job_id, job in zip(ids, jobs, strict=True)]
-        self.run(connection, statements.INSERT_MANY, {"jobs": _dump(rows)})
-        return ids
-
     @abstractmethod
-    def draw_ids(self, connection: BaseDatabaseWrapper, count: int) -> list[int]:
-        """Take `count` ids, ascending, that nobody else will get."""
+    def insert_many(self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> list[int]:
+        """Insert READY rows, any number, within a transaction of the caller's; give their ids in the order of `jobs`.
+
+        An error leaves it to the caller to take back what was written before.
+        """
+
+    def _insert_under(self, connection: BaseDatabaseWrapper, ids: Sequence[int], jobs: Sequence[NewJob]) -> None:
+        """Insert READY rows under ids that were drawn for them, by statements of a bounded size."""
+        rows: list[dict[str, Any]] = []
+        size = 0
+        for job_id, job in zip(ids, jobs, strict=True):
+            rows.append({"id": job_id, **self._job_values(job)})
+            size += len(job.args) + len(job.kwargs) + len(job.draft.meta)
+            if len(rows) >= MOST_INSERTED or size >= INSERTED_BYTES:
+                self.run(connection, statements.INSERT_MANY, {"jobs": _dump(rows)})
+                rows, size = [], 0
+        if rows:
+            self.run(connection, statements.INSERT_MANY, {"jobs": _dump(rows)})
 
     @abstractmethod
     def notify(self, connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
@@ -287,7 +301,10 @@ class Store(ABC):
         return Pulse(server_start=None if server_start is None else clock.read(server_start), now=clock.read(now))
 
     def refused(self, connection: BaseDatabaseWrapper) -> tuple[str, Exception] | None:
-        """Have the database plan each statement without running it; give the first it refuses, and why."""
+        """Have the database plan each statement without running it; give the first it refuses, and why.
+
+        Only statements with a plan can be asked for: PostgreSQL's COPY names the columns of INSERT_MANY, which is.
+        """
         for name, sql in self._every_statement():
             values = dict.fromkeys(_PARAMETERS.findall(self._text(sql, clock.frozen_now() is not None)))
             try:
@@ -305,6 +322,9 @@ class Store(ABC):
             yield name, getattr(statements, name)
 
     # -- how a statement runs
+
+    ways: tuple[str, ...] = ("run",)
+    """The methods by which statements run. Each takes a connection and the statement first, and gives its rows."""
 
     def run(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run one statement with its named values and give the rows it returns."""
@@ -470,22 +490,23 @@ class Store(ABC):
         return set(map(Lease._make, self.run(connection, sql, values)))
 
     def _job_values(self, job: NewJob) -> dict[str, Any]:
+        draft = job.draft
         return {
-            "name": job.name,
-            "queue": job.queue,
-            "priority": job.priority,
+            "name": draft.name,
+            "queue": draft.queue,
+            "priority": draft.priority,
             "args": job.args,
             "kwargs": job.kwargs,
-            "run_at": None if job.run_at is None else self.write_instant(job.run_at),
-            "delay": job.delay.total_seconds(),
-            "expires": None if job.expires is None else job.expires.total_seconds(),
-            "max_attempts": job.max_attempts,
-            "max_crashes": job.max_crashes,
-            "restart": job.restart,
-            "timeout": job.timeout,
-            "keep": job.keep,
-            "keep_failed": job.keep_failed,
-            "meta": job.meta,
+            "run_at": None if draft.run_at is None else self.write_instant(draft.run_at),
+            "delay": draft.delay.total_seconds(),
+            "expires": None if draft.expires is None else draft.expires.total_seconds(),
+            "max_attempts": draft.max_attempts,
+            "max_crashes": draft.max_crashes,
+            "restart": draft.restart,
+            "timeout": draft.timeout,
+            "keep": draft.keep,
+            "keep_failed": draft.keep_failed,
+            "meta": draft.meta,
         }
 
     def _read_claim(self, row: tuple[Any, ...], token: int) -> Claim:

@@ -38,17 +38,26 @@ ROWS: dict[str, dict[str, str]] = {
 INSTANTS = frozenset({"enqueued_at", "run_at", "expires_at", "first_started_at", "started_at", "tick"})
 """The instants among the columns that statements return."""
 
-INSERT = """
+# The server plans it anew each time, on a connection of the caller's; so it says no more than it has to.
+_INSERT = """
 insert into {job} as job (
-  name, queue, priority, args, kwargs, run_at, expires_at, max_attempts, max_crashes, restart, timeout, keep,
-  keep_failed, meta, enqueued_at)
-select %(name)s, %(queue)s, %(priority)s, {json:%(args)s}, {json:%(kwargs)s},
-  coalesce({instant:%(run_at)s}, {later:%(delay)s}),
-  {after:coalesce({instant:%(run_at)s}, {later:%(delay)s}); %(expires)s},
-  %(max_attempts)s, %(max_crashes)s, {boolean:%(restart)s}, {float:%(timeout)s}, {float:%(keep)s},
-  {float:%(keep_failed)s}, {json:%(meta)s}, {now}
+  name, queue, priority, args, kwargs, max_attempts, max_crashes, restart, timeout, keep, keep_failed, meta,
+  enqueued_at, COLUMNS)
+values (
+  %(name)s, %(queue)s, %(priority)s, {json:%(args)s}, {json:%(kwargs)s}, %(max_attempts)s, %(max_crashes)s,
+  {boolean:%(restart)s}, {float:%(timeout)s}, {float:%(keep)s}, {float:%(keep_failed)s}, {json:%(meta)s},
+  {now}, INSTANTS)
 {returning:id, enqueued_at, run_at, expires_at}
 """
+
+INSERT = _INSERT.replace("COLUMNS", "run_at").replace("INSTANTS", "{now}")
+
+# A job that waits for its time, or that may come too late.
+INSERT_LATER = _INSERT.replace("COLUMNS", "run_at, expires_at").replace(
+    "INSTANTS",
+    """coalesce({instant:%(run_at)s}, {later:%(delay)s}),
+  {after:coalesce({instant:%(run_at)s}, {later:%(delay)s}); %(expires)s}""",
+)
 
 INSERT_MANY = """
 insert into {job} (
@@ -378,8 +387,8 @@ select job.id from {{job}} as job where job.id > %(after)s and {_BY_ID} order by
 PULSE = "select {utc:{server_start}}, {utc:{now}}"
 
 WHOLE = (
-    "INSERT", "INSERT_MANY", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO", "LET_GO_LAPSED",
-    "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "DELETE", "PRUNABLE_AFTER", "PRUNE",
-    "PRUNE_ONE", "PULSE", "BEAT", "SIGN_OFF", "SWEEP", "WORKERS",
+    "INSERT", "INSERT_LATER", "INSERT_MANY", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO",
+    "LET_GO_LAPSED", "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "DELETE",
+    "PRUNABLE_AFTER", "PRUNE", "PRUNE_ONE", "PULSE", "BEAT", "SIGN_OFF", "SWEEP", "WORKERS",
 )  # fmt: skip
 """The names of those above that are run as they are; CLAIM and NEXT_DUE are composed."""

@@ -440,6 +440,18 @@ def test_expires_counts_from_the_moment_it_may_run(send: AnyPerformer, frozen: F
     assert using.at(NOON - timedelta(days=1)).later(1).expires_at == NOON - timedelta(days=1) + timedelta(minutes=10)
 
 
+def test_a_moment_beyond_the_calendar_is_an_error(send: AnyPerformer) -> None:
+    last = datetime(9999, 12, 31, 23, tzinfo=UTC)
+    assert send.at(last).later(1).run_at == last
+    with pytest.raises(ValueError, match=r"^at\(.*\): in UTC this is no year from 1 to 9999$"):
+        send.at(last.replace(tzinfo=timezone(timedelta(hours=-1))))
+    using = send.at(last).using(expires="2h")
+    for call in (lambda: using.later(1), lambda: using.later_many([(1,)]), lambda: using.prepare(1)):
+        with pytest.raises(ValueError, match=r"^expires=2:00:00: at\(.*\) and that are after the year 9999"):
+            call()
+    assert rows() == [("tests.nowhere.send", [1], {})]
+
+
 # -- many
 
 
@@ -747,6 +759,14 @@ def test_the_callers_objects_are_not_changed(take: AnyPerformer) -> None:
     assert lines == [1, (2, {"user": user})]
     assert lines[1][1]["user"] is user  # type: ignore[index]
     assert (meta, options) == ({"why": ["import"]}, {"priority": 1})
+
+
+def test_what_meta_holds_is_read_at_each_call(take: AnyPerformer) -> None:
+    meta = {"why": ["import"]}
+    using = take.using(meta=meta)
+    first = using.later()
+    meta["why"].append("again")
+    assert (first.meta, using.later().meta) == ({"why": ["import"]}, {"why": ["import", "again"]})
 
 
 def test_meta_said_is_not_followed_when_it_changes_later(take: AnyPerformer) -> None:
