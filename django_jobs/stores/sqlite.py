@@ -38,7 +38,6 @@ LOOK_INTERVAL = 0.05
 """Seconds between two looks at the file's version."""
 
 DRAW_IDS = "update sqlite_sequence set seq = seq + %(count)s where name = %(table)s returning seq"
-FIRST_IDS = "insert into sqlite_sequence (name, seq) values (%(table)s, %(count)s)"
 
 VERSION = "pragma data_version"
 DATABASE_LIST = "pragma database_list"
@@ -169,8 +168,7 @@ class SQLiteStore(Store):
         """Move the table's AUTOINCREMENT on, as an insert would; the caller's transaction keeps the two together."""
         values = {"table": self._tables["job"].strip('"'), "count": count}
         rows = self.run(connection, DRAW_IDS, values)
-        if not rows:
-            self.run(connection, FIRST_IDS, values)
+        # A table that never had a row has no sequence yet: it begins one with the first row, and from its id.
         last = rows[0][0] if rows else count
         return range(last - count + 1, last + 1)
 

@@ -20,7 +20,7 @@ from django_jobs import lifecycle
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job
 from django_jobs.records import NewJob
-from django_jobs.stores import base, postgresql
+from django_jobs.stores import base, postgresql, statements
 from django_jobs.stores.base import Store
 from tests.factories import NOON, new_job, queue_job, read, seconds
 from tests.stores.test_insert import every_column
@@ -339,3 +339,10 @@ def test_a_number_that_the_column_cannot_hold_is_refused(store: Store, connectio
         pytest.skip("its columns hold any number")
     with pytest.raises(DataError), transaction.atomic():
         store.insert_many(connection, [new_job(max_attempts=2**31)])
+
+
+def test_copying_names_the_columns_of_the_statement_that_is_planned_in_its_place() -> None:
+    def columns(text: str) -> list[str]:
+        return [name.strip() for name in text[text.index("(") + 1 : text.index(")")].split(",")]
+
+    assert columns(postgresql.COPY) == columns(statements.INSERT_MANY)

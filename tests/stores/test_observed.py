@@ -72,8 +72,7 @@ def test_statements_of_a_dialect_have_names_too(told: Told) -> None:
     lifecycle.enqueue_many([new_job()], using="default")
     lifecycle.listen(connections["default"])
     dialects = {"postgresql": ["DRAW_IDS", "COPY", "LISTEN"], "sqlite": ["DRAW_IDS", "INSERT_MANY", "VERSION"]}
-    # SQLite draws ids in two statements as long as the table never had a row.
-    assert [name for name in names(told) if name != "FIRST_IDS"] == dialects[connections["default"].vendor]
+    assert names(told) == dialects[connections["default"].vendor]
 
 
 def test_the_rows_of_a_bulk_call_are_counted_and_none_where_it_failed(told: Told) -> None:
