@@ -7,13 +7,24 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from django.db import connections
+from django.db import IntegrityError, connections
 
 from django_jobs import signals
 from django_jobs.conf import settings
-from django_jobs.exceptions import JobFinished, JobGone, JobRunning, VerbRefused
+from django_jobs.exceptions import (
+    JobFinished,
+    JobGone,
+    JobRunning,
+    JobStopping,
+    JobSucceeded,
+    JobWaiting,
+    KeyHeld,
+    VerbRefused,
+)
+from django_jobs.lifecycle.batches import savepoint
 from django_jobs.lifecycle.chores import CHUNK
 from django_jobs.lifecycle.waking import wake
+from django_jobs.records import Moved, Places
 from django_jobs.states import State
 from django_jobs.stores import store_for
 
@@ -31,28 +42,57 @@ def _cancel_chunk(reason: str, connection: BaseDatabaseWrapper, ids: list[int]) 
 
 
 def cancel_one(job_id: int, *, reason: str = "", using: str | None = None) -> None:
-    """Cancel a job. Raises JobFinished or JobGone."""
+    """Cancel a job. Raises JobFinished, JobSucceeded or JobGone."""
     if not cancel([job_id], reason=reason, using=using):
         raise _refusal(job_id, "cancelled", using=using)
 
 
 def retry(ids: Iterable[int], *, using: str | None = None) -> list[int]:
-    """Make waiting, failed and cancelled jobs READY now, and give the ids of those it moved."""
-    alias = using or settings().database
-    moved = _by_hand(lambda connection, chunk: store_for(connection.alias).retry(connection, chunk), ids, using=alias)
-    if moved and (connections[alias].in_atomic_block or connections[alias].get_autocommit()):
-        connections[alias].on_commit(lambda: _wake_queues_of(connections[alias], moved), robust=True)
+    """Make waiting, failed and cancelled jobs READY now, and give the ids of those it moved.
+
+    One whose key another job holds stays as it is, and of several with one key the oldest is moved.
+    """
+    moved = _by_hand(_retry_chunk, ids, using=using)
+    _wake_after_commit(moved, using=using)
     return moved
 
 
-def _wake_queues_of(connection: BaseDatabaseWrapper, ids: list[int]) -> None:
-    wake(connection, store_for(connection.alias).queues(connection, ids))
+def _retry_chunk(connection: BaseDatabaseWrapper, ids: list[int]) -> set[int]:
+    """Retry these; where somebody took a key meanwhile, one by one."""
+    try:
+        with savepoint(connection):
+            return store_for(connection.alias).retry(connection, ids)
+    except IntegrityError:
+        if len(ids) == 1:
+            return set()
+        return {moved for job_id in ids for moved in _retry_chunk(connection, [job_id])}
 
 
 def retry_one(job_id: int, *, using: str | None = None) -> None:
-    """Make a job READY now. Raises JobRunning, JobFinished (it has succeeded) or JobGone."""
+    """Make a job READY now. Raises JobRunning, JobStopping, JobSucceeded, KeyHeld or JobGone."""
     if not retry([job_id], using=using):
         raise _refusal(job_id, "retried", using=using)
+
+
+def reschedule(ids: Iterable[int], places: Places, *, using: str | None = None) -> list[int]:
+    """Give waiting jobs another queue, priority, time or number of attempts, and give the ids of those it moved."""
+    moved = _by_hand(
+        lambda connection, chunk: store_for(connection.alias).reschedule(connection, chunk, places), ids, using=using
+    )
+    _wake_after_commit(moved, using=using)
+    return moved
+
+
+def reschedule_one(job_id: int, places: Places, *, using: str | None = None) -> None:
+    """Reschedule a job. Raises JobRunning, JobStopping, JobFinished, JobSucceeded or JobGone."""
+    if not reschedule([job_id], places, using=using):
+        raise _refusal(job_id, "rescheduled", using=using)
+
+
+def _wake_after_commit(ids: list[int], *, using: str | None) -> None:
+    connection = connections[using or settings().database]
+    if ids and (connection.in_atomic_block or connection.get_autocommit()):
+        connection.on_commit(lambda: wake(connection, store_for(connection.alias).queues(connection, ids)), robust=True)
 
 
 def delete(ids: Iterable[int], *, using: str | None = None) -> list[int]:
@@ -68,7 +108,7 @@ def delete(ids: Iterable[int], *, using: str | None = None) -> list[int]:
 
 
 def delete_one(job_id: int, *, using: str | None = None) -> None:
-    """Delete a job. Raises JobRunning while it is held, JobGone when there is none."""
+    """Delete a job. Raises JobRunning or JobStopping while it is held, JobGone when there is none."""
     if not delete([job_id], using=using):
         raise _refusal(job_id, "deleted", using=using)
 
@@ -84,19 +124,60 @@ def _by_hand(
     return moved
 
 
+# -- why a job stays as it is
+
+
+def moved_and_why(ids: Iterable[int], moved: Iterable[int], *, using: str | None = None) -> Moved:
+    """Say of those that a verb left alone why it did, as they stand now."""
+    done = tuple(moved)
+    left = sorted(set(ids).difference(done))
+    connection = connections[using or settings().database]
+    skipped: dict[str, list[int]] = {}
+    for start in range(0, len(left), CHUNK):
+        chunk = left[start : start + CHUNK]
+        found = store_for(connection.alias).states(connection, chunk)
+        for job_id in chunk:
+            skipped.setdefault(_word(found.get(job_id)), []).append(job_id)
+    return Moved(ids=done, skipped={word: tuple(some) for word, some in sorted(skipped.items())})
+
+
+def _word(found: tuple[State, bool] | None) -> str:
+    if found is None:
+        return "gone"
+    state, is_held = found
+    if state is State.CANCELLED and is_held:
+        return "stopping"
+    return _WORDS[state]
+
+
+_WORDS = {
+    State.READY: "waiting",
+    State.RUNNING: "running",
+    State.SUCCESSFUL: "succeeded",
+    State.FAILED: "failed",
+    State.CANCELLED: "cancelled",
+}
+
+
 def _refusal(job_id: int, done: str, *, using: str | None) -> VerbRefused:
     connection = connections[using or settings().database]
-    found = store_for(connection.alias).states(connection, [job_id]).get(job_id)
-    if found is None:
-        return JobGone(f"job {job_id} is no longer here, so it was not {done}", job_id=job_id)
-    state, held = found
-    if state is State.RUNNING:
-        return JobRunning(f"job {job_id} is running now, so it was not {done}", job_id=job_id)
-    if held and done != "cancelled":
-        message = f"job {job_id} was cancelled and its body is still stopping, so it was not {done}"
-        return JobRunning(message, job_id=job_id)
-    word = {State.SUCCESSFUL: "has succeeded", State.FAILED: "has failed", State.CANCELLED: "was cancelled before"}
-    return JobFinished(f"job {job_id} {word.get(state, 'has just changed')}, so it was not {done}", job_id=job_id)
+    word = _word(store_for(connection.alias).states(connection, [job_id]).get(job_id))
+    holder = store_for(connection.alias).key_holder(connection, job_id) if done == "retried" else None
+    if holder is not None and word in {"waiting", "failed", "cancelled"}:
+        return KeyHeld(f"key held by #{holder}, so job {job_id} was not {done}", job_id=job_id, holder_id=holder)
+    kind, why = _REFUSALS[word]
+    return kind(f"job {job_id} {why}, so it was not {done}", job_id=job_id)
+
+
+_REFUSALS: dict[str, tuple[type[VerbRefused], str]] = {
+    "gone": (JobGone, "is no longer here"),
+    "waiting": (JobWaiting, "has just changed, and waits"),
+    "running": (JobRunning, "is running now"),
+    "stopping": (JobStopping, "was cancelled and its body is still stopping"),
+    "succeeded": (JobSucceeded, "has succeeded"),
+    "failed": (JobFinished, "has failed"),
+    "cancelled": (JobFinished, "was cancelled before"),
+}
 
 
 def _few(ids: list[int]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from django_jobs import backoff, signals, transitions
 from django_jobs.conf import settings
-from django_jobs.lifecycle.batches import each
+from django_jobs.lifecycle.batches import each, ties_of
 from django_jobs.lifecycle.chores import CHUNK
 from django_jobs.lifecycle.waking import wake
 from django_jobs.records import Failure, HeldRow, Lease
@@ -25,11 +25,8 @@ def disown(connection: BaseDatabaseWrapper, worker: str, tokens: Iterable[int]) 
     """Give back, uncounted, what claims of these tokens took: their answers never came, so nothing has started."""
     store, given = store_for(connection.alias), set(tokens)
     rows = [row for row in store.held_by(connection, worker) if row.token in given]
-    each(
-        connection,
-        store.settle,
-        [transitions.reclaim(row, failure=_UNANSWERED, started=False) for row in _running(rows)],
-    )
+    changes = [transitions.reclaim(row, failure=_UNANSWERED, started=False) for row in _running(rows)]
+    each(connection, store.settle, changes, ties_of(rows))
     store.let_go(connection, [row.lease for row in rows if row.state is State.CANCELLED])
 
 
@@ -67,14 +64,14 @@ def bury(
         else transitions.hand_back(row, failure=failure, started=row.lease in running or row.lease in ended)
         for row in _running(rows)
     ]
-    written, _ = each(connection, store.settle, changes)
+    written, _, instead = each(connection, store.settle, changes, ties_of(rows))
     let_go = store.let_go(connection, [row.lease for row in rows if row.state is State.CANCELLED])
     wake(connection, {row.queue for row in rows if row.lease in written})
     if rows:
         signals.tell(
             signals.jobs_reclaimed,
             None,
-            changes=[change for change in changes if change.lease in written],
+            changes=[instead.get(change.lease, change) for change in changes if change.lease in written],
             let_go=sorted(lease.id for lease in let_go),
             because=failure.reason,
         )
@@ -103,13 +100,13 @@ def reclaim(connection: BaseDatabaseWrapper, *, limit: int = CHUNK, only: Collec
     # A cancelled body that was still running is as suspect of the death as any other.
     held_by = Counter(row.worker for row in rows)
     changes = [_reclaimed(row, shared=held_by[row.worker] > 1) for row in running]
-    written, _ = each(connection, store.reclaim, changes)
+    written, _, instead = each(connection, store.reclaim, changes, ties_of(running))
     wake(connection, {row.queue for row in running if row.lease in written})
     let_go = store.let_go_lapsed(connection, [row.lease for row in rows if row.state is State.CANCELLED])
     signals.tell(
         signals.jobs_reclaimed,
         None,
-        changes=[change for change in changes if change.lease in written],
+        changes=[instead.get(change.lease, change) for change in changes if change.lease in written],
         let_go=sorted(lease.id for lease in let_go),
         because="their lease or deadline was over",
     )

@@ -13,7 +13,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 
 from django_jobs import signals, transitions
 from django_jobs.conf import settings
-from django_jobs.lifecycle.batches import each
+from django_jobs.lifecycle.batches import each, ties_of
 from django_jobs.lifecycle.waking import wake
 from django_jobs.outcomes import Committed, Ending, InDoubt, Outcome, Released, Succeeded
 from django_jobs.records import Claim, Claimed, ClaimRequest, Due, HeldRow, Lease
@@ -96,7 +96,9 @@ def settle(
     decided = {run[0].lease: (*run, _change(*run)) for run in runs}
     store = store_for(connection.alias)
     changes = [change for _, ending, change in decided.values() if not isinstance(ending, Committed)]
-    written, refused = each(connection, store.settle, changes)
+    ties = ties_of(claim for claim, _, _ in decided.values())
+    written, refused, instead = each(connection, store.settle, changes, ties)
+    decided |= {lease: (*decided[lease][:2], change) for lease, change in instead.items()}
     read = _ReadBack()
     if len(written) + len(refused) < len(changes):
         missed = [change.lease for change in changes if change.lease not in written | refused]

@@ -15,6 +15,7 @@ from asgiref.sync import markcoroutinefunction, sync_to_async
 from django_jobs import codec
 from django_jobs.backoff import Backoff
 from django_jobs.durations import Duration
+from django_jobs.performers.keys import Keys
 from django_jobs.performers.options import (
     UNSET,
     Delay,
@@ -59,6 +60,7 @@ class Enqueuer(Generic[Args]):
         # Binding costs more than everything else that is done for most calls.
         self._counts = _counts_taken(signature) if counts is None else counts
         self._latest: tuple[Surroundings, Draft] | None = None
+        self._keys = Keys(name, options, signature)
 
     def __repr__(self) -> str:
         return f"<{self.name}, not queued: call .later(…)>"
@@ -112,7 +114,8 @@ class Enqueuer(Generic[Args]):
         """Queue with other options than the performer's; nothing is queued before `later`.
 
         `queue`, `priority`, `max_attempts`, `timeout` and `keep` are as in `@job`. `expires` counts from the moment the
-        job may first run. `meta` is stored beside the arguments. Raises TypeError or ValueError for wrong values.
+        job may first run. `meta` is stored beside the arguments. `unique`, `unique_while_waiting`, `on_duplicate`
+        and `unique_for` are as in `@job`, too. Raises TypeError or ValueError for wrong values.
         """
         return self._with(check_options(options, self.options))
 
@@ -136,7 +139,7 @@ class Enqueuer(Generic[Args]):
         except TypeError as error:
             message = f"{self.name}{self.signature}: {error}"
             raise TypeError(message) from None
-        return filled(draft, args, kwargs, limit=limit)
+        return filled(draft, args, kwargs, limit=limit, keys=self._keys)
 
     def _refuse_in_event_loop(self, call: str) -> None:
         refuse_in_event_loop(f"{self.name}.{call}", f"{self.name}.a{call}")
@@ -144,7 +147,7 @@ class Enqueuer(Generic[Args]):
     def _all_prepared(self, calls: Iterable[Arguments]) -> list[NewJob]:
         jobs: list[NewJob] = []
         draft: Draft | None = None
-        limit = 0
+        limit, has_keys = 0, self._keys.are_wanted
         for place, call in enumerate(calls):
             try:
                 if draft is None:
@@ -152,7 +155,8 @@ class Enqueuer(Generic[Args]):
                     draft, limit = self._draft(now), now.conf.max_args_bytes
                 # What nearly every call is, without the steps that others need.
                 if (
-                    type(call) is tuple
+                    not has_keys
+                    and type(call) is tuple
                     and len(call) in self._counts
                     and (text := codec.encode_plain(call)) is not None
                     and len(text) + 2 <= limit

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db.models import Model
 from django.utils import timezone, translation
 
 from django_jobs import codec, lifecycle
 from django_jobs.conf import Settings, project_language, settings
-from django_jobs.performers.options import UNSET, JobOptions, Options, Unset, check_name, check_options
+from django_jobs.exceptions import KeyContended
+from django_jobs.performers.instances import reference
+from django_jobs.performers.keys import Keys
+from django_jobs.performers.options import Options, Unset
 from django_jobs.records import Draft, NewJob, Queued
 
 if TYPE_CHECKING:
@@ -37,19 +39,6 @@ async def aenqueue(jobs: Iterable[NewJob]) -> list[Queued]:
     return await sync_to_async(lambda: insert_many(_all_prepared(jobs)))()
 
 
-def named(
-    name: str, /, *args: Any, queue: str | Unset = UNSET, options: JobOptions | None = None, **kwargs: Any
-) -> NewJob:
-    """Prepare a job by its stored name, for a performer that lives elsewhere; `options` are those of `using()`.
-
-    Raises as `prepare` does, but for a wrong call: nobody knows the signature here.
-    """
-    said = {} if queue is UNSET else {"queue": queue}
-    checked = check_options({**(options or {}), **said}, Options(), call="named()")
-    now = surroundings()
-    return filled(draft(check_name("name", name), checked, now), args, kwargs, limit=now.conf.max_args_bytes)
-
-
 def _all_prepared(jobs: Iterable[object]) -> list[NewJob]:
     if isinstance(jobs, NewJob):
         message = "enqueue() takes a list of jobs: enqueue([…])"
@@ -64,11 +53,20 @@ def _all_prepared(jobs: Iterable[object]) -> list[NewJob]:
 
 
 def insert(job: NewJob) -> Job:
-    """Insert one job and give it as it stands in the database, without asking again."""
+    """Insert one job and give it as it stands in the database, without asking again; or the one that holds its key.
+
+    Raises DuplicateJob where the job says so, and KeyContended.
+    """
     alias = settings().database
-    inserted = lifecycle.enqueue(job, using=alias)
     model: type[Job] = apps.get_model("django_jobs", "Job")
-    return model.mirror(job, inserted, using=alias)
+    for _ in range(lifecycle.TRIES):
+        inserted = lifecycle.enqueue(job, using=alias)
+        if not inserted.duplicate:
+            return model.mirror(job, inserted, using=alias)
+        if (holder := model._base_manager.using(alias).filter(pk=inserted.id).first()) is not None:
+            holder.duplicate, holder.replaced = True, inserted.replaced
+            return holder
+    raise KeyContended(job.key or "", tries=lifecycle.TRIES)
 
 
 def insert_many(jobs: list[NewJob]) -> list[Queued]:
@@ -132,13 +130,20 @@ def draft(name: str, options: Options, now: Surroundings) -> Draft:
         run_at=start if isinstance(start, datetime) else None,
         expires=expires,
         meta=codec.encode(meta, path="meta", limit=conf.max_args_bytes) if meta else "{}",
+        on_failure=_or(options.on_failure, ""),
+        unique_for=_seconds(_or(options.unique_for, None)),
+        on_duplicate=_or(options.on_duplicate, "return"),
     )
 
 
-def filled(draft: Draft, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, limit: int) -> NewJob:
+def filled(
+    draft: Draft, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, limit: int, keys: Keys | None = None
+) -> NewJob:
     """Make a job with these arguments. Raises UnencodableValue and ArgumentsTooLarge; `limit` counts bytes."""
     encoded_args, encoded_kwargs = codec.encode_arguments(args, kwargs, limit=limit, reference=reference)
-    return NewJob(draft, encoded_args, encoded_kwargs)
+    if keys is None or not keys.are_wanted:
+        return NewJob(draft, encoded_args, encoded_kwargs)
+    return NewJob(draft, encoded_args, encoded_kwargs, *keys.of(args, kwargs))
 
 
 def _check_end(start: datetime, expires: timedelta) -> None:
@@ -178,14 +183,3 @@ def _ambient(now: Surroundings) -> dict[str, str]:
         if zone != timezone.get_default_timezone_name():
             found["time_zone"] = zone
     return found
-
-
-def reference(value: object) -> codec.ModelRef | None:
-    """Say what is stored of a model instance. Raises TypeError for one that isn't in the database."""
-    if not isinstance(value, Model):
-        return None
-    label = value._meta.label
-    if value.pk is None or value._state.adding:
-        message = f"this {label} is not in the database; save it first"
-        raise TypeError(message)
-    return codec.ModelRef(label=label, pk=value.pk, alias=value._state.db or "default")

@@ -26,6 +26,7 @@ from django_jobs.records import (
     Inserted,
     Lease,
     NewJob,
+    Places,
     Pulse,
     WorkerLife,
     WorkerSeen,
@@ -71,13 +72,8 @@ class Store(ABC):
     def insert(self, connection: BaseDatabaseWrapper, job: NewJob) -> Inserted:
         """Insert one READY row."""
         sql = statements.INSERT if job.draft.is_due_at_once else statements.INSERT_LATER
-        [(job_id, enqueued_at, run_at, expires_at)] = self.run(connection, sql, self._job_values(job))
-        return Inserted(
-            id=job_id,
-            enqueued_at=clock.read(enqueued_at),
-            run_at=clock.read(run_at),
-            expires_at=None if expires_at is None else clock.read(expires_at),
-        )
+        [row] = self.run(connection, sql, self._job_values(job))
+        return _read_inserted(row)
 
     @abstractmethod
     def insert_many(self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> list[int]:
@@ -88,16 +84,80 @@ class Store(ABC):
 
     def _insert_under(self, connection: BaseDatabaseWrapper, ids: Sequence[int], jobs: Sequence[NewJob]) -> None:
         """Insert READY rows under ids that were drawn for them, by statements of a bounded size."""
+        for rows in self._chunks(ids, jobs):
+            self.run(connection, statements.INSERT_MANY, {"jobs": rows})
+
+    def _chunks(self, ids: Sequence[int], jobs: Sequence[NewJob]) -> Iterator[str]:
+        """Write the parameters that `{rows:jobs}` reads."""
         rows: list[dict[str, Any]] = []
         size = 0
         for job_id, job in zip(ids, jobs, strict=True):
             rows.append({"id": job_id, **self._job_values(job)})
             size += len(job.args) + len(job.kwargs) + len(job.draft.meta)
             if len(rows) >= MOST_INSERTED or size >= INSERTED_BYTES:
-                self.run(connection, statements.INSERT_MANY, {"jobs": _dump(rows)})
+                yield _dump(rows)
                 rows, size = [], 0
         if rows:
-            self.run(connection, statements.INSERT_MANY, {"jobs": _dump(rows)})
+            yield _dump(rows)
+
+    @abstractmethod
+    def draw_ids(self, connection: BaseDatabaseWrapper, count: int) -> Sequence[int]:
+        """Take `count` ids, ascending, that nobody else will get."""
+
+    # -- keys
+
+    def insert_keyed(self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> dict[str, Inserted]:
+        """Insert READY rows each of which has a key of its own, and give by their keys those that nobody else held.
+
+        More than one are inserted within a transaction of the caller's.
+        """
+        if len(jobs) == 1:
+            rows = self.run(connection, statements.INSERT_KEYED, self._job_values(jobs[0]))
+            return dict.fromkeys([jobs[0].key or ""], _read_inserted(rows[0])) if rows else {}
+        inserted: dict[str, Inserted] = {}
+        for part in self._chunks(self.draw_ids(connection, len(jobs)), jobs):
+            for row in self.run(connection, statements.INSERT_MANY_KEYED, {"jobs": part}):
+                inserted[row[4] if row[5] is None else row[5]] = _read_inserted(row)
+        return inserted
+
+    def free(self, connection: BaseDatabaseWrapper, keys: Iterable[str]) -> int:
+        """Let go of unique keys whose job has ended and whose time is over, and say how many that were."""
+        return len(self._ids(connection, statements.FREE, {"keys": _key_rows(keys)}))
+
+    def lock_holders(
+        self, connection: BaseDatabaseWrapper, keys: Iterable[str], *, waiting: bool
+    ) -> dict[str, Inserted]:
+        """Find the jobs that wait and hold these keys, and lock them against being claimed while the transaction lasts.
+
+        `waiting` says which kind of keys these are.
+        """
+        return self._holders(connection, statements.LOCK_WAITING if waiting else statements.LOCK_UNIQUE, keys)
+
+    def find_holders(
+        self, connection: BaseDatabaseWrapper, keys: Iterable[str], *, waiting: bool
+    ) -> dict[str, Inserted]:
+        """Find the jobs that hold these keys."""
+        return self._holders(connection, statements.FIND_WAITING if waiting else statements.FIND_UNIQUE, keys)
+
+    def _holders(self, connection: BaseDatabaseWrapper, sql: str, keys: Iterable[str]) -> dict[str, Inserted]:
+        rows = self.run(connection, sql, {"keys": _key_rows(keys)})
+        return {row[4]: _read_inserted(row)._replace(duplicate=True) for row in rows}
+
+    def replace(self, connection: BaseDatabaseWrapper, jobs: Iterable[NewJob], *, waiting: bool) -> dict[str, Inserted]:
+        """Give the jobs that wait and hold the keys of these their arguments and time."""
+        wanted = ("args", "kwargs", "run_at", "delay", "expires")
+        rows = []
+        for job in jobs:
+            values = self._job_values(job)
+            rows.append({"key": job.key, **{name: values[name] for name in wanted}})
+        sql = statements.REPLACE_WAITING if waiting else statements.REPLACE_UNIQUE
+        replaced = self.run(connection, sql, {"replacements": _dump(rows)})
+        return {row[4]: _read_inserted(row)._replace(duplicate=True, replaced=True) for row in replaced}
+
+    def forward(self, connection: BaseDatabaseWrapper, delays: Mapping[int, timedelta | None]) -> set[int]:
+        """Bring waiting jobs forward to so long from now, where they would run later; None is now."""
+        rows = [{"id": job_id, "delay": delay.total_seconds() if delay else 0.0} for job_id, delay in delays.items()]
+        return self._ids(connection, statements.FORWARD, {"forwards": _dump(rows)})
 
     @abstractmethod
     def notify(self, connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
@@ -176,7 +236,20 @@ class Store(ABC):
         if plain:
             written |= self._leases(connection, statements.SUCCEED, {"successes": _success_rows(plain)})
         if others:
-            written |= self._leases(connection, statements.CHANGE, {"changes": _change_rows(others)})
+            written |= self._change(connection, statements.CHANGE, statements.SUPERSEDE, others)
+        return written
+
+    def _change(
+        self, connection: BaseDatabaseWrapper, change: str, supersede: str, changes: Sequence[Change]
+    ) -> set[Lease]:
+        """Write changes, and then those for which another has to wait: it may be one of the first."""
+        plain = [each for each in changes if each.superseded_by is None]
+        superseded = [each for each in changes if each.superseded_by is not None]
+        written: set[Lease] = set()
+        if plain:
+            written |= self._leases(connection, change, {"changes": _change_rows(plain)})
+        if superseded:
+            written |= self._leases(connection, supersede, {"superseded": _superseded_rows(superseded)})
         return written
 
     @abstractmethod
@@ -211,7 +284,7 @@ class Store(ABC):
 
     def reclaim(self, connection: BaseDatabaseWrapper, changes: Sequence[Change]) -> set[Lease]:
         """Take RUNNING rows back, each only if its token stands and its lease, or deadline, is still over."""
-        return self._leases(connection, statements.CHANGE_LAPSED, {"changes": _change_rows(changes)})
+        return self._change(connection, statements.CHANGE_LAPSED, statements.SUPERSEDE_LAPSED, changes)
 
     def let_go_lapsed(self, connection: BaseDatabaseWrapper, leases: Sequence[Lease]) -> set[Lease]:
         """End the holding of cancelled rows, each only if its lease, or deadline, is still over."""
@@ -260,6 +333,22 @@ class Store(ABC):
     def retry(self, connection: BaseDatabaseWrapper, ids: Iterable[int]) -> set[int]:
         """Make waiting, failed and cancelled rows READY now, with at least one attempt more; held ones stay."""
         return self._ids(connection, statements.RETRY, {"ids": _id_rows(ids)})
+
+    def reschedule(self, connection: BaseDatabaseWrapper, ids: Iterable[int], places: Places) -> set[int]:
+        """Have READY rows wait elsewhere, or for another time."""
+        values = {
+            "ids": _id_rows(ids),
+            "queue": places.queue,
+            "priority": places.priority,
+            "run_at": None if places.run_at is None else self.write_instant(places.run_at),
+            "max_attempts": places.max_attempts,
+        }
+        return self._ids(connection, statements.RESCHEDULE, values)
+
+    def key_holder(self, connection: BaseDatabaseWrapper, job_id: int) -> int | None:
+        """Find another row that holds the key of this one."""
+        rows = self.run(connection, statements.KEY_HOLDER, {"id": job_id})
+        return rows[0][0] if rows else None
 
     def delete(self, connection: BaseDatabaseWrapper, ids: Iterable[int]) -> set[int]:
         """Delete rows that nobody holds."""
@@ -403,6 +492,7 @@ class Store(ABC):
     """Since when the server runs; NULL where there is none."""
 
     wait: str
+    share: str
     skip: str
     wait_to_delete: str
     skip_to_delete: str
@@ -454,6 +544,7 @@ class Store(ABC):
             "utc": self.utc,
             "server_start": lambda _: self.server_start,
             "wait": lambda _: self.wait,
+            "share": lambda _: self.share,
             "skip": lambda table: self.skip.replace("job", table or "job"),
             "wait_to_delete": lambda _: self.wait_to_delete,
             "skip_to_delete": lambda _: self.skip_to_delete,
@@ -507,10 +598,24 @@ class Store(ABC):
             "keep": draft.keep,
             "keep_failed": draft.keep_failed,
             "meta": draft.meta,
+            "on_failure": draft.on_failure,
+            "unique_key": job.unique_key,
+            "unique_for": None if job.unique_key is None else draft.unique_for,
+            "waiting_key": job.waiting_key,
         }
 
     def _read_claim(self, row: tuple[Any, ...], token: int) -> Claim:
-        return Claim._make((Lease(row[0], token), *row[2:17], row[17:]))
+        return Claim._make((Lease(row[0], token), *row[2:19], row[19:]))
+
+
+def _read_inserted(row: tuple[Any, ...]) -> Inserted:
+    job_id, enqueued_at, run_at, expires_at = row[:4]
+    return Inserted(
+        id=job_id,
+        enqueued_at=clock.read(enqueued_at),
+        run_at=clock.read(run_at),
+        expires_at=None if expires_at is None else clock.read(expires_at),
+    )
 
 
 def _due_first(claim: Claim) -> tuple[Any, Lease]:
@@ -550,6 +655,28 @@ def name_rows(names: Iterable[str]) -> str:
 def _queue_rows(request: ClaimRequest) -> str:
     named = request.rooms if request.queues is None else request.queues
     return _dump([{"queue": queue, "room": request.rooms.get(queue)} for queue in named])
+
+
+def _key_rows(keys: Iterable[str]) -> str:
+    return _dump([{"key": key} for key in keys])
+
+
+def _superseded_rows(changes: Iterable[Change]) -> str:
+    rows = []
+    for change in changes:
+        assert change.failure is not None
+        rows.append(
+            {
+                "id": change.lease.id,
+                "token": change.lease.token,
+                "rival": change.superseded_by,
+                "attempts": change.attempts,
+                "max_attempts": change.max_attempts,
+                "crashes": change.crashes,
+                "entry": _entry(change.failure),
+            }
+        )
+    return _dump(rows)
 
 
 def _id_rows(ids: Iterable[int]) -> str:
@@ -616,7 +743,10 @@ def _cut(text: str, room: int) -> str:
 
 
 def _read_held(row: tuple[Any, ...]) -> HeldRow:
-    job_id, token, state, worker, name, queue, attempts, max_attempts, crashes, max_crashes, alone, restart = row
+    (
+        job_id, token, state, worker, name, queue, attempts, max_attempts, crashes, max_crashes, alone, restart,
+        waiting_key, on_failure,
+    ) = row  # fmt: skip
     return HeldRow(
         id=job_id,
         token=token,
@@ -630,6 +760,8 @@ def _read_held(row: tuple[Any, ...]) -> HeldRow:
         max_crashes=max_crashes,
         alone=bool(alone),
         restart=bool(restart),
+        waiting_key=waiting_key,
+        on_failure=on_failure,
     )
 
 

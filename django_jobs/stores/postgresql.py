@@ -53,7 +53,7 @@ from own, generate_series(1, %(count)s)
 COPY = """
 copy {job} (
   id, name, queue, priority, args, kwargs, run_at, expires_at, max_attempts, max_crashes, restart, timeout, keep,
-  keep_failed, meta, enqueued_at)
+  keep_failed, meta, on_failure, enqueued_at)
 from stdin
 """
 
@@ -103,6 +103,7 @@ class PostgreSQLStore(Store):
 
     needs_proof = True
     wait = "for no key update of job"
+    share = "for share of job"
     own = "job."
     skip = "for no key update of job skip locked"
     # The weaker lock passes rows that somebody is about to refer to, and then the delete would wait for him.
@@ -118,15 +119,23 @@ class PostgreSQLStore(Store):
         ids: list[int] = []
         for start in range(0, len(jobs), MOST_COPIED):
             part = jobs[start : start + MOST_COPIED]
-            values = {"table": self._tables["job"], "count": len(part)}
-            [(drawn, now, is_guarded)] = self.run(connection, DRAW_IDS, values)
-            numbers = list(map(int, drawn.split()))
+            numbers, now, is_guarded = self._drawn(connection, len(part))
             if is_guarded:
                 self._insert_under(connection, numbers, part)
             else:
                 self.copy(connection, COPY, _blocks(numbers, part, clock.read(now)))
             ids += numbers
         return ids
+
+    def draw_ids(self, connection: BaseDatabaseWrapper, count: int) -> list[int]:
+        """Take ids from the identity's sequence."""
+        return self._drawn(connection, count)[0]
+
+    def _drawn(self, connection: BaseDatabaseWrapper, count: int) -> tuple[list[int], Any, bool]:
+        """Take ids, and read the clock and whether policies guard the table."""
+        values = {"table": self._tables["job"], "count": count}
+        [(drawn, now, is_guarded)] = self.run(connection, DRAW_IDS, values)
+        return list(map(int, drawn.split())), now, is_guarded
 
     def copy(self, connection: BaseDatabaseWrapper, sql: str, blocks: Iterable[str]) -> range:
         """Send rows as text to a COPY, and give as many numbers; Django's execute wrappers see it as a statement."""
@@ -283,7 +292,7 @@ def _blocks(ids: Sequence[int], jobs: Sequence[NewJob], now: datetime) -> Iterat
     frames: dict[int, tuple[str, str]] = {}
     lines: list[str] = []
     size = 0
-    for job_id, (draft, args, kwargs) in zip(ids, jobs, strict=True):
+    for job_id, (draft, args, kwargs, _, _) in zip(ids, jobs, strict=True):
         # By identity: comparing drafts takes longer than writing them, and each lives as long as its job.
         frame = frames.get(id(draft))
         if frame is None:
@@ -305,7 +314,7 @@ def _frame(draft: Draft, now: datetime) -> tuple[str, str]:
     before = (draft.name, draft.queue, draft.priority)
     behind = (
         run_at, expires_at, draft.max_attempts, draft.max_crashes, draft.restart, draft.timeout, draft.keep,
-        draft.keep_failed, draft.meta, now,
+        draft.keep_failed, draft.meta, draft.on_failure, now,
     )  # fmt: skip
     return "".join(f"\t{_field(value)}" for value in before) + "\t", "".join(
         f"\t{_field(value)}" for value in behind

@@ -75,6 +75,7 @@ class SQLiteStore(Store):
 
     needs_proof = False
     wait = ""
+    share = ""
     skip = ""
     wait_to_delete = ""
     skip_to_delete = ""
@@ -160,11 +161,11 @@ class SQLiteStore(Store):
         self._run_for_long(connection, BEGIN_ATOMIC, {}, bound=LOCKED_BOUND)
 
     def insert_many(self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> list[int]:
-        ids = self._draw_ids(connection, len(jobs))
+        ids = self.draw_ids(connection, len(jobs))
         self._insert_under(connection, ids, jobs)
         return list(ids)
 
-    def _draw_ids(self, connection: BaseDatabaseWrapper, count: int) -> range:
+    def draw_ids(self, connection: BaseDatabaseWrapper, count: int) -> range:
         """Move the table's AUTOINCREMENT on, as an insert would; the caller's transaction keeps the two together."""
         values = {"table": self._tables["job"].strip('"'), "count": count}
         rows = self.run(connection, DRAW_IDS, values)
