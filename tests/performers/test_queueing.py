@@ -791,6 +791,22 @@ def test_language_and_time_zone_are_noted_only_where_they_differ_from_the_projec
         assert send.later(1).meta == {}
 
 
+def test_zones_of_one_offset_are_told_apart(send: AnyPerformer) -> None:
+    for name in ("here", "there"):
+        with django_timezone.override(timezone(timedelta(hours=5), name)):
+            assert send.later(1).meta == {"time_zone": name}
+            assert send.prepare(1).draft.meta == f'{{"time_zone":"{name}"}}'
+
+
+def test_calls_in_the_same_surroundings_share_a_draft(send: AnyPerformer) -> None:
+    first, second = send.prepare(1), send.prepare(2)
+    with translation.override("fr"):
+        other = send.prepare(3)
+    assert first.draft is second.draft
+    assert other.draft is not first.draft
+    assert send.prepare(4).draft == first.draft
+
+
 def test_what_using_says_goes_beside_them_and_wins(send: AnyPerformer) -> None:
     with translation.override("fr"):
         assert send.using(meta={"why": "import"}).later(1).meta == {"language": "fr", "why": "import"}
