@@ -20,6 +20,7 @@ from django_jobs.records import (
     Claim,
     Claimed,
     ClaimRequest,
+    Draft,
     Due,
     Failure,
     HeldRow,
@@ -88,16 +89,21 @@ class Store(ABC):
 
     def _insert_under(self, connection: BaseDatabaseWrapper, ids: Sequence[int], jobs: Sequence[NewJob]) -> None:
         """Insert READY rows under ids that were drawn for them, by statements of a bounded size."""
-        rows: list[dict[str, Any]] = []
+        said: dict[int, str] = {}
+        rows: list[str] = []
         size = 0
-        for job_id, job in zip(ids, jobs, strict=True):
-            rows.append({"id": job_id, **self._job_values(job)})
-            size += len(job.args) + len(job.kwargs) + len(job.draft.meta)
+        for job_id, (draft, args, kwargs) in zip(ids, jobs, strict=True):
+            # What a draft says is written once. By identity: each lives as long as its job.
+            if (common := said.get(id(draft))) is None:
+                common = said[id(draft)] = _dump(self._draft_values(draft))[1:]
+            row = f'{{"id":{job_id},"args":{_dump(args)},"kwargs":{_dump(kwargs)},{common}'
+            rows.append(row)
+            size += len(row)
             if len(rows) >= MOST_INSERTED or size >= INSERTED_BYTES:
-                self.run(connection, statements.INSERT_MANY, {"jobs": _dump(rows)})
+                self.run(connection, statements.INSERT_MANY, {"jobs": f"[{','.join(rows)}]"})
                 rows, size = [], 0
         if rows:
-            self.run(connection, statements.INSERT_MANY, {"jobs": _dump(rows)})
+            self.run(connection, statements.INSERT_MANY, {"jobs": f"[{','.join(rows)}]"})
 
     @abstractmethod
     def notify(self, connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
@@ -493,13 +499,13 @@ class Store(ABC):
         return {Lease(id=job_id, token=token) for job_id, token in self.run(connection, sql, values)}
 
     def _job_values(self, job: NewJob) -> dict[str, Any]:
-        draft = job.draft
+        return {**self._draft_values(job.draft), "args": job.args, "kwargs": job.kwargs}
+
+    def _draft_values(self, draft: Draft) -> dict[str, Any]:
         return {
             "name": draft.name,
             "queue": draft.queue,
             "priority": draft.priority,
-            "args": job.args,
-            "kwargs": job.kwargs,
             "run_at": None if draft.run_at is None else self.write_instant(draft.run_at),
             "delay": draft.delay.total_seconds(),
             "expires": None if draft.expires is None else draft.expires.total_seconds(),
@@ -565,8 +571,7 @@ def _served(*, every: bool) -> str:
 _BRACES = re.compile(r"\{(?P<word>[a-z_]+)(?::(?P<argument>[^{}]*))?\}")
 
 
-def _dump(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+_dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def name_rows(names: Iterable[str]) -> str:
