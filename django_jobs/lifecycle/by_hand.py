@@ -165,7 +165,7 @@ def _refusal(job_id: int, done: str, *, using: str | None) -> VerbRefused:
     holder = store_for(connection.alias).key_holder(connection, job_id) if done == "retried" else None
     if holder is not None and word in {"waiting", "failed", "cancelled"}:
         return KeyHeld(f"key held by #{holder}, so job {job_id} was not {done}", job_id=job_id, holder_id=holder)
-    kind, why = _REFUSALS[word]
+    kind, why = _REFUSALS["cancelled" if (word, done) == ("stopping", "cancelled") else word]
     return kind(f"job {job_id} {why}, so it was not {done}", job_id=job_id)
 
 

@@ -125,7 +125,8 @@ class Enqueuer(Generic[Args]):
     def _draft(self, now: Surroundings) -> Draft:
         """Settle the options, once for all calls in the same surroundings."""
         latest = self._latest
-        if latest is not None and latest[0] == now:
+        # Zones of a fixed offset are equal whatever their names.
+        if latest is not None and latest[0] == now and latest[0].zone is now.zone:
             return latest[1]
         made = draft(self.name, self.options, now)
         # What meta holds may be changed by the caller.

@@ -20,6 +20,7 @@ from django_jobs.records import (
     Claim,
     Claimed,
     ClaimRequest,
+    Draft,
     Due,
     Failure,
     HeldRow,
@@ -84,21 +85,27 @@ class Store(ABC):
 
     def _insert_under(self, connection: BaseDatabaseWrapper, ids: Sequence[int], jobs: Sequence[NewJob]) -> None:
         """Insert READY rows under ids that were drawn for them, by statements of a bounded size."""
-        for rows in self._chunks(ids, jobs):
+        for rows in self._job_rows(ids, jobs):
             self.run(connection, statements.INSERT_MANY, {"jobs": rows})
 
-    def _chunks(self, ids: Sequence[int], jobs: Sequence[NewJob]) -> Iterator[str]:
-        """Write the parameters that `{rows:jobs}` reads."""
-        rows: list[dict[str, Any]] = []
+    def _job_rows(self, ids: Sequence[int], jobs: Sequence[NewJob]) -> Iterator[str]:
+        """Write the parameters that `{rows:jobs}` reads, of a bounded size."""
+        said: dict[int, str] = {}
+        rows: list[str] = []
         size = 0
         for job_id, job in zip(ids, jobs, strict=True):
-            rows.append({"id": job_id, **self._job_values(job)})
-            size += len(job.args) + len(job.kwargs) + len(job.draft.meta)
+            # What a draft says is written once. By identity: each lives as long as its job.
+            if (common := said.get(id(job.draft))) is None:
+                common = said[id(job.draft)] = _dump(self._draft_values(job.draft))[1:]
+            keys = "" if job.key is None else f"{_dump(_key_values(job))[1:-1]},"
+            row = f'{{"id":{job_id},"args":{_dump(job.args)},"kwargs":{_dump(job.kwargs)},{keys}{common}'
+            rows.append(row)
+            size += len(row)
             if len(rows) >= MOST_INSERTED or size >= INSERTED_BYTES:
-                yield _dump(rows)
+                yield f"[{','.join(rows)}]"
                 rows, size = [], 0
         if rows:
-            yield _dump(rows)
+            yield f"[{','.join(rows)}]"
 
     @abstractmethod
     def draw_ids(self, connection: BaseDatabaseWrapper, count: int) -> Sequence[int]:
@@ -115,7 +122,7 @@ class Store(ABC):
             rows = self.run(connection, statements.INSERT_KEYED, self._job_values(jobs[0]))
             return dict.fromkeys([jobs[0].key or ""], _read_inserted(rows[0])) if rows else {}
         inserted: dict[str, Inserted] = {}
-        for part in self._chunks(self.draw_ids(connection, len(jobs)), jobs):
+        for part in self._job_rows(self.draw_ids(connection, len(jobs)), jobs):
             for row in self.run(connection, statements.INSERT_MANY_KEYED, {"jobs": part}):
                 inserted[row[4] if row[5] is None else row[5]] = _read_inserted(row)
         return inserted
@@ -581,13 +588,13 @@ class Store(ABC):
         return set(map(Lease._make, self.run(connection, sql, values)))
 
     def _job_values(self, job: NewJob) -> dict[str, Any]:
-        draft = job.draft
+        return {**self._draft_values(job.draft), "args": job.args, "kwargs": job.kwargs, **_key_values(job)}
+
+    def _draft_values(self, draft: Draft) -> dict[str, Any]:
         return {
             "name": draft.name,
             "queue": draft.queue,
             "priority": draft.priority,
-            "args": job.args,
-            "kwargs": job.kwargs,
             "run_at": None if draft.run_at is None else self.write_instant(draft.run_at),
             "delay": draft.delay.total_seconds(),
             "expires": None if draft.expires is None else draft.expires.total_seconds(),
@@ -599,9 +606,6 @@ class Store(ABC):
             "keep_failed": draft.keep_failed,
             "meta": draft.meta,
             "on_failure": draft.on_failure,
-            "unique_key": job.unique_key,
-            "unique_for": None if job.unique_key is None else draft.unique_for,
-            "waiting_key": job.waiting_key,
         }
 
     def _read_claim(self, row: tuple[Any, ...], token: int) -> Claim:
@@ -643,8 +647,7 @@ def _served(*, every: bool) -> str:
 _BRACES = re.compile(r"\{(?P<word>[a-z_]+)(?::(?P<argument>[^{}]*))?\}")
 
 
-def _dump(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+_dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def name_rows(names: Iterable[str]) -> str:
@@ -655,6 +658,11 @@ def name_rows(names: Iterable[str]) -> str:
 def _queue_rows(request: ClaimRequest) -> str:
     named = request.rooms if request.queues is None else request.queues
     return _dump([{"queue": queue, "room": request.rooms.get(queue)} for queue in named])
+
+
+def _key_values(job: NewJob) -> dict[str, Any]:
+    unique_for = None if job.unique_key is None else job.draft.unique_for
+    return {"unique_key": job.unique_key, "unique_for": unique_for, "waiting_key": job.waiting_key}
 
 
 def _key_rows(keys: Iterable[str]) -> str:

@@ -206,7 +206,7 @@ def test_any_backoff_of_number_and_perhaps_exception_will_do(chosen: Any, declar
         ("attempts", "@job() has no option 'attempts'; did you mean max_attempts?"),
         ("meta", "@job() has no option 'meta'; it takes queue, priority, max_attempts, max_crashes, backoff, timeout"),
         ("start", "@job() has no option 'start'; "),
-        ("unique", "@job() has no option 'unique'; it takes queue, priority"),
+        ("uniqe", "@job() has no option 'uniqe'; did you mean unique?"),
     ],
 )
 def test_an_unknown_option_is_refused_with_the_nearest_or_all_of_them(option: str, message: str) -> None:
@@ -431,8 +431,9 @@ def test_a_performer_is_atomic_only_if_it_says_so(declare: Declare) -> None:
 
 
 def test_single_jobs_cannot_be_made_atomic(declare: Declare) -> None:
-    message = "using() has no option 'atomic'; it takes queue, priority, max_attempts, timeout, keep, expires, meta"
-    with pytest.raises(TypeError, match=exactly(message)):
+    with pytest.raises(
+        TypeError, match="^using\\(\\) has no option 'atomic'; it takes queue, priority, max_attempts, "
+    ):
         declare(plain).using(atomic=True)  # type: ignore[call-arg]
 
 

@@ -290,7 +290,10 @@ def test_using_can_take_a_limit_of_the_policy_away(declare: Declare) -> None:
     assert declare(act, expires="1h").using(expires=None).later().expires_at is None
 
 
-OPTIONS = "it takes queue, priority, max_attempts, timeout, keep, expires, meta"
+OPTIONS = (
+    "it takes queue, priority, max_attempts, timeout, keep, expires, meta, unique, unique_while_waiting, on_duplicate, "
+    "unique_for"
+)
 
 
 @pytest.mark.parametrize(
@@ -789,6 +792,22 @@ def test_language_and_time_zone_are_noted_only_where_they_differ_from_the_projec
         assert send.later(1).meta == {"time_zone": "Asia/Tokyo"}
     with translation.override(None):
         assert send.later(1).meta == {}
+
+
+def test_zones_of_one_offset_are_told_apart(send: AnyPerformer) -> None:
+    for name in ("here", "there"):
+        with django_timezone.override(timezone(timedelta(hours=5), name)):
+            assert send.later(1).meta == {"time_zone": name}
+            assert send.prepare(1).draft.meta == f'{{"time_zone":"{name}"}}'
+
+
+def test_calls_in_the_same_surroundings_share_a_draft(send: AnyPerformer) -> None:
+    first, second = send.prepare(1), send.prepare(2)
+    with translation.override("fr"):
+        other = send.prepare(3)
+    assert first.draft is second.draft
+    assert other.draft is not first.draft
+    assert send.prepare(4).draft == first.draft
 
 
 def test_what_using_says_goes_beside_them_and_wins(send: AnyPerformer) -> None:
