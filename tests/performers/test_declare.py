@@ -431,9 +431,7 @@ def test_a_performer_is_atomic_only_if_it_says_so(declare: Declare) -> None:
 
 
 def test_single_jobs_cannot_be_made_atomic(declare: Declare) -> None:
-    with pytest.raises(
-        TypeError, match="^using\\(\\) has no option 'atomic'; it takes queue, priority, max_attempts, "
-    ):
+    with pytest.raises(TypeError, match=r"^using\(\) has no option 'atomic'; it takes queue, priority, max_attempts, "):
         declare(plain).using(atomic=True)  # type: ignore[call-arg]
 
 
