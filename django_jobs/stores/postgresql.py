@@ -60,11 +60,10 @@ from stdin
 # Whatever the default is: each statement is to see what the others have committed, such as a renewed lease.
 BEGIN_ATOMIC = "set transaction isolation level read committed"
 
-# A commit that only notifies would wait for the disk like any other. A crash takes the listeners' sessions along, too,
-# so there is nothing to be kept; but in a caller's transaction that would be said of his commit.
-NOTIFY = """select pg_notify(%(channel)s, c.name),
-  case when %(is_alone)s then set_config('synchronous_commit', 'off', true) end
-from {rows:names}"""
+# A transaction that does nothing else waits for no disk when it commits. It is planned anew each time, so the usual one
+# says no more than that.
+NOTIFY = "select pg_notify(%(channel)s, %(word)s)"
+NOTIFY_MANY = "select pg_notify(%(channel)s, c.name) from {rows:names}"
 
 LISTEN = f"listen {CHANNEL}"
 
@@ -154,8 +153,11 @@ class PostgreSQLStore(Store):
 
     def notify(self, connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
         """Send one notification a queue; its payload is the queue's name."""
-        is_alone = connection.get_autocommit() and not connection.in_atomic_block
-        self.run(connection, NOTIFY, {"channel": CHANNEL, "names": name_rows(queues), "is_alone": is_alone})
+        words = list(queues)
+        if len(words) == 1:
+            self.run(connection, NOTIFY, {"channel": CHANNEL, "word": words[0]})
+        elif words:
+            self.run(connection, NOTIFY_MANY, {"channel": CHANNEL, "names": name_rows(words)})
 
     def begin(self, connection: BaseDatabaseWrapper) -> None:
         """Have each statement see what others have committed by then."""
