@@ -6,6 +6,7 @@ Exception
 │   ├── ArgumentsTooLarge       (ValueError) more than MAX_ARGS_BYTES
 │   ├── UndecodableValue        (ValueError) stored text that doesn't give a value back
 │   ├── UnknownPerformer        (LookupError) no performer has that name
+│   ├── RunFailed               a job that its caller ran has failed, and no exception says why
 │   └── VerbRefused             a verb by hand that doesn't fit the job's state
 │       ├── JobGone             no such row any more
 │       ├── JobRunning          its body runs, or may still be running ("stopping")
@@ -57,6 +58,10 @@ class UndecodableValue(JobsError, ValueError):
 
 class UnknownPerformer(JobsError, LookupError):
     """No performer has that name or alias in this process."""
+
+
+class RunFailed(JobsError):
+    """A job that was run at once, or by a test, has failed without an exception: nobody knows its name, for one."""
 
 
 class VerbRefused(JobsError):

@@ -16,7 +16,7 @@ from django_jobs.models.fields import DatabaseNow, InstantField
 from django_jobs.states import FINISHED, State
 
 if TYPE_CHECKING:
-    from django_jobs.records import Inserted, NewJob
+    from django_jobs.records import Claim, Inserted, NewJob
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 
@@ -310,6 +310,19 @@ class Job(models.Model):
         job._state.adding = False
         job._state.db = using
         return job
+
+    @classmethod
+    def of_claim(cls, claim: Claim, result: str | None = None) -> Job:
+        """Give what was the row of a job that has succeeded and, since its keeping is 0, is gone."""
+        return cls(
+            id=claim.id, name=claim.name, queue=claim.queue, priority=claim.priority, args=json.loads(claim.args),
+            kwargs=json.loads(claim.kwargs), meta=json.loads(claim.meta), state=State.SUCCESSFUL, run_at=claim.run_at,
+            attempts=claim.attempt, max_attempts=claim.max_attempts, crashes=claim.crashes,
+            max_crashes=claim.max_crashes, restart=claim.restart, timeout=claim.timeout, keep=claim.keep,
+            enqueued_at=claim.enqueued_at, first_started_at=claim.first_started_at, started_at=claim.started_at,
+            finished_at=clock.now(), token=claim.token, result=None if result is None else json.loads(result),
+            schedule=claim.schedule, tick=claim.tick,
+        )  # fmt: skip
 
     @property
     def is_due(self) -> bool:

@@ -16,6 +16,7 @@ from django.utils import timezone, translation
 
 from django_jobs import codec, lifecycle
 from django_jobs.conf import project_language, settings
+from django_jobs.performers import modes
 from django_jobs.performers.options import UNSET, JobOptions, Options, Unset, check_name, check_options
 from django_jobs.records import NewJob, Queued
 
@@ -67,12 +68,18 @@ def insert(job: NewJob) -> Job:
     alias = settings().database
     inserted = lifecycle.enqueue(job, using=alias)
     model: type[Job] = apps.get_model("django_jobs", "Job")
-    return model.mirror(job, inserted, using=alias)
+    row = model.mirror(job, inserted, using=alias)
+    if modes.is_inline():
+        [row] = modes.run_now([row.pk])
+    return row
 
 
 def insert_many(jobs: list[NewJob]) -> list[Queued]:
     """Insert jobs, all or none."""
-    return lifecycle.enqueue_many(jobs, using=settings().database)
+    queued = lifecycle.enqueue_many(jobs, using=settings().database)
+    if queued and modes.is_inline():
+        modes.run_now([one.id for one in queued])
+    return queued
 
 
 def refuse_in_event_loop(call: str, instead: str) -> None:

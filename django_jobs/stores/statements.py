@@ -162,6 +162,18 @@ from taken where {by:taken.id} and {few:taken.id} and case when job.state = 'REA
 """
 )
 
+# What a caller has just queued and runs itself is taken whatever its time, order and queue.
+CLAIM_THIS = """
+update {job} as job set
+  state = 'RUNNING', token = %(token)s, worker = %(worker)s, last_worker = %(worker)s, attempts = job.attempts + 1,
+  first_started_at = coalesce(job.first_started_at, {now}), started_at = {now},
+  lease_expires_at = {later:%(lease)s},
+  deadline_at = {later:job.timeout + {float:%(grace)s} + {float:%(lease)s}}
+where job.id = %(id)s and job.state = 'READY'
+{returning:id, state, name, queue, priority, args, kwargs, meta, attempts, max_attempts, crashes, max_crashes, alone,
+  restart, timeout, keep, schedule, enqueued_at, run_at, first_started_at, started_at, tick}
+"""
+
 # Whether a job of these queues is due, and in how many seconds the first of the others will be. Both are asked of each
 # pair, since a due row that can't be claimed just now must not hide the moment of the next. (By EXISTS the planner
 # would read the table until it meets a row.)
@@ -380,6 +392,6 @@ PULSE = "select {utc:{server_start}}, {utc:{now}}"
 WHOLE = (
     "INSERT", "INSERT_MANY", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO", "LET_GO_LAPSED",
     "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "DELETE", "PRUNABLE_AFTER", "PRUNE",
-    "PRUNE_ONE", "PULSE", "BEAT", "SIGN_OFF", "SWEEP", "WORKERS",
+    "PRUNE_ONE", "PULSE", "CLAIM_THIS", "BEAT", "SIGN_OFF", "SWEEP", "WORKERS",
 )  # fmt: skip
 """The names of those above that are run as they are; CLAIM and NEXT_DUE are composed."""
