@@ -20,6 +20,7 @@ from django_jobs.records import Claim, Failure
 from django_jobs.states import State
 from django_jobs.testing.performing import perform
 from django_jobs.testing.targets import rows, whole
+from django_jobs.worker.inline import own_traceback
 from django_jobs.worker.plan import Plan
 
 if TYPE_CHECKING:
@@ -90,9 +91,14 @@ def crash_after(job: Job | Performer[..., ..., Any], n_queries: int, /, *args: A
     if claim is None:
         message = f"crash_after(): {row} doesn't wait to run, it is {rows().get(pk=row.pk).state}"
         raise ValueError(message)
-    _die(claim, n_queries)
+    death, error = _die(claim, n_queries)
     failure = Failure(kind="crash", reason=f"its worker was killed by the test, after {n_queries} queries")
     lifecycle.bury(connection, plan.identity, running={claim.lease}, failure=failure)
+    if not death.has_come and death.count < n_queries:
+        if error is not None:
+            raise error.with_traceback(own_traceback(error))
+        message = f"{claim.name} made {death.count} queries and was through, so it can't die after {n_queries}"
+        raise AssertionError(message)
     row = rows().get(pk=row.pk)
     if row.state not in (State.READY, State.FAILED):
         raise AssertionError(f"{row} hasn't come back from a crash: it is {row.state}")
@@ -131,17 +137,13 @@ class _Death:
         return call(sql, params, many, context)
 
 
-def _die(claim: Claim, n_queries: int) -> None:
+def _die(claim: Claim, n_queries: int) -> tuple[_Death, BaseException | None]:
     death = _Death(claim, n_queries)
     context = Context()
     errors = runner.note_errors(context)
     with _watched(death):
         runner.run(claim, context=context)
-    if death.has_come or death.count == n_queries:
-        return
-    if errors:
-        raise errors[-1]
-    raise AssertionError(f"{claim.name} made {death.count} queries and was through, so it can't die after {n_queries}")
+    return death, errors[-1] if errors else None
 
 
 @contextmanager
