@@ -23,13 +23,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Enter the mode that the marker names, before any fixture queues a job. Raises UsageError for a wrong marker."""
+    """Enter the mode that the marker names, before any fixture queues a job."""
     marker = item.get_closest_marker("jobs")
     if marker is None:
         return
     if marker.args or set(marker.kwargs) != {"mode"}:
-        message = f'{item.nodeid}: write the marker as @pytest.mark.jobs(mode="inline")'
-        raise pytest.UsageError(message)
+        pytest.fail('write the marker as @pytest.mark.jobs(mode="inline")', pytrace=False)
     from django_jobs.testing import jobs_mode  # noqa: PLC0415 - Django is set up only now
 
     mode = jobs_mode(marker.kwargs["mode"])

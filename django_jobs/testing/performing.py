@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
 from contextvars import Context
-from typing import Any, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 from asgiref.sync import sync_to_async
 
@@ -17,13 +17,25 @@ from django_jobs.testing.targets import whole
 from django_jobs.worker.inline import own_traceback
 
 Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+class Performs(Protocol[Result_co]):
+    """A performer, as far as types tell what it gives: a Performer is invariant in that."""
+
+    name: str
+    aliases: tuple[str, ...]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Result_co:
+        """Call the function."""
+
 
 NO_ROW = Lease(id=0, token=0)
 
 
 @overload
 def perform(
-    job: Performer[..., ..., Coroutine[Any, Any, Result]],
+    job: Performs[Coroutine[Any, Any, Result]],
     /,
     *args: Any,
     attempt: int = 1,
@@ -35,7 +47,7 @@ def perform(
 
 @overload
 def perform(
-    job: Performer[..., ..., Result],
+    job: Performs[Result],
     /,
     *args: Any,
     attempt: int = 1,
@@ -82,11 +94,11 @@ def _refuse_strangers(job: object) -> None:
 
 
 @overload
-async def aperform(job: Performer[..., ..., Coroutine[Any, Any, Result]], /, *args: Any, **options: Any) -> Result: ...
+async def aperform(job: Performs[Coroutine[Any, Any, Result]], /, *args: Any, **options: Any) -> Result: ...
 
 
 @overload
-async def aperform(job: Performer[..., ..., Result], /, *args: Any, **options: Any) -> Result: ...
+async def aperform(job: Performs[Result], /, *args: Any, **options: Any) -> Result: ...
 
 
 async def aperform(job: Any, /, *args: Any, **options: Any) -> Any:
