@@ -12,14 +12,14 @@ import pytest
 from django.contrib.auth.models import Group
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, transaction
-from django.test import TestCase, TransactionTestCase
+from django.test import TestCase, TransactionTestCase, override_settings
 from django.utils import timezone, translation
 
 from django_jobs import Cancel, GiveUp, Retry, Snooze, backoff, clock, current_attempt, enqueue, named
 from django_jobs.clock import FrozenClock
 from django_jobs.exceptions import RunFailed, UnknownPerformer
 from django_jobs.models import Job, Queue
-from django_jobs.testing import Drained, adrain, arun_jobs, drain, run_jobs
+from django_jobs.testing import Drained, adrain, arun_jobs, assert_enqueued, drain, run_jobs
 from tests.declaring import declared
 from tests.factories import NOON
 from tests.shop.jobs import broken, greet, greeted
@@ -239,6 +239,20 @@ def test_what_cannot_be_meant_is_refused(
 def test_what_is_no_job_is_refused() -> None:
     with pytest.raises(TypeError, match="5 is no job; give what @job made, or its stored name"):
         run_jobs(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+@override_settings(DJANGO_JOBS={"DATABASE": "other"})
+def test_jobs_may_live_in_another_database() -> None:
+    def make(name: str) -> str:
+        Job.objects.using("other").get()
+        return name
+
+    with declared(make, atomic=True) as performer:
+        with assert_enqueued(performer, "Ada"):
+            performer.after(hours=1).later("Ada")
+        assert [job.result for job in run_jobs(until="1h").jobs] == ["Ada"]
+    assert not Job.objects.using("default").exists()
 
 
 # -- what jobs raise

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, Permission
 from django.core import mail
 from django.db import transaction
-from django.test import TestCase, TransactionTestCase
+from django.db.models import Model
+from django.test import TestCase, TransactionTestCase, override_settings
 
 from django_jobs.models import Job
-from django_jobs.testing import JobsMixin, assert_idempotent, crash_after, run_jobs
+from django_jobs.testing import JobsMixin, assert_idempotent, crash_after, jobs_mode, run_jobs
 from tests.declaring import declared
 from tests.shop.jobs import broken, greet
 
@@ -71,6 +72,16 @@ def test_what_the_body_raises_is_raised() -> None:
         assert_idempotent(broken)
 
 
+class TestWithOneDatabaseOfTwo(TestCase):
+    def test_models_that_the_test_may_not_read_are_left_out(self) -> None:
+        class OnlyGroups:
+            def db_for_read(self, model: type[Model], **_: object) -> str:
+                return "other" if model is Permission else "default"
+
+        with declared(make_once) as performer, override_settings(DATABASE_ROUTERS=[OnlyGroups()]):
+            assert_idempotent(performer, "a")
+
+
 # -- killed
 
 
@@ -125,6 +136,12 @@ class TestInATransaction(JobsMixin, TestCase):
 class TestOutsideOfATransaction(TransactionTestCase):
     def test_a_job_comes_back_from_a_death_in_the_middle(self) -> None:
         check_deaths()
+
+
+def test_in_inline_mode_a_job_dies_as_ever() -> None:
+    with declared(make_three) as performer, jobs_mode("inline"):
+        assert crash_after(performer, 2).state == "READY"
+        assert names() == ["a"]
 
 
 def test_a_job_that_waits_may_be_named() -> None:
