@@ -7,10 +7,16 @@ Exception
 │   ├── UndecodableValue        (ValueError) stored text that doesn't give a value back
 │   ├── UnknownPerformer        (LookupError) no performer has that name
 │   ├── RunFailed               a job that its caller ran has failed, and no exception says why
+│   ├── DuplicateJob            another job holds the key, and the call said `on_duplicate="raise"`
+│   ├── KeyContended            whoever held the key was gone again each time that was looked
 │   └── VerbRefused             a verb by hand that doesn't fit the job's state
 │       ├── JobGone             no such row any more
-│       ├── JobRunning          its body runs, or may still be running ("stopping")
-│       └── JobFinished         it has succeeded, failed or been cancelled already
+│       ├── JobWaiting          it hasn't come to its end
+│       ├── JobRunning          its body runs
+│       │   └── JobStopping     it was cancelled, and its body may still be running
+│       ├── JobFinished         it has failed or been cancelled already
+│       │   └── JobSucceeded    it has succeeded
+│       └── KeyHeld             another job holds its key
 └── ControlWord                 what a performer may raise, or return, to say how the run ends
     ├── Retry                   again after the backoff, or `after`
     ├── Snooze                  not now; the attempt isn't counted
@@ -64,6 +70,23 @@ class RunFailed(JobsError):
     """A job that was run at once, or by a test, has failed without an exception: nobody knows its name, for one."""
 
 
+class DuplicateJob(JobsError):
+    """Another job holds the key, and `on_duplicate="raise"` was said; nothing was queued."""
+
+    def __init__(self, key: str, *, holder_id: int) -> None:
+        super().__init__(f"job {holder_id} holds the key {key!r:.120}, so no other was queued")
+        self.key = key
+        self.holder_id = holder_id
+
+
+class KeyContended(JobsError):
+    """Jobs that held the key came and went faster than one of them could be found; nothing was queued. Try again."""
+
+    def __init__(self, key: str, *, tries: int) -> None:
+        super().__init__(f"whoever held the key {key!r:.120} was gone again {tries} times; try again")
+        self.key = key
+
+
 class VerbRefused(JobsError):
     """A verb by hand that doesn't fit the state the job is in; nothing was changed."""
 
@@ -76,12 +99,32 @@ class JobGone(VerbRefused):
     """The row is no longer there: pruned, deleted, or never committed."""
 
 
+class JobWaiting(VerbRefused):
+    """The job hasn't come to its end."""
+
+
 class JobRunning(VerbRefused):
-    """The job's body runs, or may still be running."""
+    """The job's body runs."""
+
+
+class JobStopping(JobRunning):
+    """The job was cancelled, and its body may still be running."""
 
 
 class JobFinished(VerbRefused):
     """The job has come to its end already."""
+
+
+class JobSucceeded(JobFinished):
+    """The job has succeeded."""
+
+
+class KeyHeld(VerbRefused):
+    """Another job holds the job's key."""
+
+    def __init__(self, message: str, *, job_id: int, holder_id: int) -> None:
+        super().__init__(message, job_id=job_id)
+        self.holder_id = holder_id
 
 
 class ControlWord(Exception):

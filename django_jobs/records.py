@@ -18,18 +18,17 @@ ERROR_KINDS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
-    """A job that isn't queued yet: arguments bound and encoded, every option settled.
+class Draft:
+    """A job but for its arguments: every option settled. Jobs that differ in nothing else share one.
 
-    `args`, `kwargs` and `meta` are JSON text. `delay` counts from the insert; `run_at` (aware) wins over it. `expires`
-    counts from the moment the job may first run. `timeout`, `keep` and `keep_failed` are seconds.
+    `meta` is JSON text. `delay` counts from the insert; `run_at` (aware) wins over it. `expires` counts from the moment
+    the job may first run. `timeout`, `keep`, `keep_failed` and `unique_for` are seconds. `on_duplicate` is "return",
+    "replace" or "raise"; `on_failure` a performer's name, '' for none.
     """
 
     name: str
     queue: str
     priority: int
-    args: str
-    kwargs: str
     max_attempts: int
     max_crashes: int
     restart: bool
@@ -40,24 +39,95 @@ class NewJob:
     run_at: datetime | None = None
     expires: timedelta | None = None
     meta: str = "{}"
+    on_failure: str = ""
+    unique_for: float | None = None
+    on_duplicate: str = "return"
+
+    @property
+    def is_due_at_once(self) -> bool:
+        """Whether its jobs may run as soon as they are inserted, and at any time after that."""
+        return self.run_at is None and not self.delay and self.expires is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inserted:
-    """What the database decided about a new row."""
+class NewJob(NamedTuple):
+    """A job that isn't queued yet: a draft, with its arguments bound and encoded. `args` and `kwargs` are JSON text.
+
+    It may have one kind of key: `unique_key` is held while it waits, runs or is held, `waiting_key` while it waits.
+
+    (A tuple, since a bulk call makes a hundred thousand a second.)
+    """
+
+    draft: Draft
+    args: str
+    kwargs: str
+    unique_key: str | None = None
+    waiting_key: str | None = None
+
+    @property
+    def key(self) -> str | None:
+        """The key that it is to hold, of whichever kind."""
+        return self.waiting_key if self.unique_key is None else self.unique_key
+
+    @property
+    def name(self) -> str:
+        """The stored name of its performer."""
+        return self.draft.name
+
+    @property
+    def queue(self) -> str:
+        """The queue it will wait under."""
+        return self.draft.queue
+
+
+class Inserted(NamedTuple):
+    """What the database decided about a new row, or about the one that holds its key: then it is a `duplicate`.
+
+    Where it was `replaced`, that one has got its arguments and time.
+    """
 
     id: int
     enqueued_at: datetime
     run_at: datetime
     expires_at: datetime | None
+    duplicate: bool = False
+    replaced: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queued:
-    """What a bulk call says of each job, in the given order."""
+class Queued(NamedTuple):
+    """What a bulk call says of each job, in the given order.
+
+    Of a `duplicate` no row was added: `id` is that of the job that holds its key. Where it was `replaced`, that one has
+    got its arguments and time.
+    """
 
     id: int
     duplicate: bool = False
+    replaced: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What a verb by hand came to: the ids of the jobs it moved, and those it left as they are, by why.
+
+    The words are waiting, running, stopping, succeeded, failed, cancelled, gone. A job that could have been retried by
+    its state, which is waiting, failed or cancelled, was left since another holds its key.
+    """
+
+    ids: tuple[int, ...]
+    skipped: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where a waiting job is to wait from now on; None leaves it as it is. `run_at` is aware."""
+
+    queue: str | None = None
+    priority: int | None = None
+    run_at: datetime | None = None
+    max_attempts: int | None = None
 
 
 class Lease(NamedTuple):
@@ -111,6 +181,8 @@ class Claim(NamedTuple):
     timeout: float | None
     keep: float | None
     schedule: str | None
+    waiting_key: str | None
+    on_failure: str
     instants: tuple[datetime | str | None, ...]
 
     @property
@@ -219,6 +291,8 @@ class HeldRow:
     max_crashes: int
     alone: bool
     restart: bool
+    waiting_key: str | None = None
+    on_failure: str = ""
 
     @property
     def lease(self) -> Lease:

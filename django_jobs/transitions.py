@@ -63,7 +63,8 @@ class Change(NamedTuple):
     """What a transition writes to a row; the store adds the instants.
 
     A READY row runs again `delay` after now, or keeps its `run_at` where `delay` is None. `failure` is appended to the
-    row's errors. `result` is JSON text. Where `gone` the row is deleted instead: its keeping is 0.
+    row's errors. `result` is JSON text. Where `gone` the row is deleted instead: its keeping is 0. One that is
+    `superseded_by` a job is only written while that one waits.
     """
 
     lease: Lease
@@ -76,6 +77,7 @@ class Change(NamedTuple):
     failure: Failure | None = None
     result: str | None = None
     gone: bool = False
+    superseded_by: int | None = None
 
 
 class End(NamedTuple):
@@ -155,6 +157,23 @@ def hand_back(row: HeldRow, *, failure: Failure, started: bool) -> Change:
     if started and not row.restart:
         return _change(row, State.FAILED, failure=_interrupted(failure.reason))
     return _change(row, State.READY, attempts=row.attempts - 1)
+
+
+def supersede(change: Change, by: int) -> Change:
+    """Cancel what would wait again, since another job with its key waits; what went wrong before is told with it."""
+    before = change.failure
+    failure = Failure(
+        kind="superseded",
+        reason=f"superseded by #{by}" + (f"; before that: {before.reason}" if before else ""),
+        exception=before.exception if before else "",
+        traceback=before.traceback if before else "",
+    )
+    return change._replace(state=State.CANCELLED, delay=None, failure=failure, superseded_by=by)
+
+
+def sooner(first: timedelta | None, second: timedelta | None) -> timedelta | None:
+    """Give the earlier of two delays of rows that wait again; None, a `run_at` that is kept, has passed already."""
+    return None if first is None or second is None else min(first, second)
 
 
 def timed_out(row: HeldRow, *, delay: timedelta) -> Change:

@@ -12,7 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs import lifecycle
 from django_jobs.models import Job
-from django_jobs.records import Claim, Claimed, ClaimRequest, Failure, NewJob
+from django_jobs.records import Claim, Claimed, ClaimRequest, Draft, Failure, NewJob
 from django_jobs.stores import store_for
 from django_jobs.transitions import Place
 
@@ -33,8 +33,6 @@ def new_job(**changes: Any) -> NewJob:
         "name": "shop.greet",
         "queue": "default",
         "priority": 0,
-        "args": "[1]",
-        "kwargs": "{}",
         "max_attempts": 3,
         "max_crashes": 3,
         "restart": True,
@@ -42,7 +40,8 @@ def new_job(**changes: Any) -> NewJob:
         "keep": 1.0 * DAY,
         "keep_failed": 14.0 * DAY,
     }
-    return NewJob(**{**defaults, **changes})
+    args, kwargs = changes.pop("args", "[1]"), changes.pop("kwargs", "{}")
+    return NewJob(Draft(**{**defaults, **changes}), args, kwargs)
 
 
 def request(**changes: Any) -> ClaimRequest:

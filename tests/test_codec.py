@@ -19,7 +19,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from django_jobs import codec
@@ -263,6 +263,38 @@ def test_o36_every_finite_float_keeps_its_bits(value: float) -> None:
 
 
 # Arguments -----------------------------------------------------------------------------------------------------------
+
+
+plain = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.text(st.characters(exclude_categories=["Cs"])), st.floats(), values
+)
+
+
+@given(st.lists(plain, max_size=3), st.dictionaries(st.text(max_size=5), plain, max_size=3))
+def test_arguments_are_encoded_as_their_values_are(args: list[Any], kwargs: dict[str, Any]) -> None:
+    def told(call: Callable[[], object]) -> object:
+        try:
+            return call()
+        except UnencodableValue as refusal:
+            return refusal.problem
+
+    assume(not any(key.startswith("$") for key in kwargs))
+    separately = told(lambda: (encode(args), encode(kwargs)))
+    assert told(lambda: encode_arguments(tuple(args), kwargs, limit=None)) == separately
+
+
+@given(st.lists(plain, max_size=3))
+def test_plain_arguments_are_encoded_as_all_others(args: list[Any]) -> None:
+    text = codec.encode_plain(tuple(args))
+    assert text is None or text == encode(args)
+    assert text is None or len(text) == len(text.encode())
+
+
+def test_what_is_plain() -> None:
+    assert codec.encode_plain((1, 'a"\n', None, True, False, -(2**64) + 1)) == (
+        '[1,"a\\"\\n",null,true,false,-18446744073709551615]'
+    )
+    assert [codec.encode_plain((value,)) for value in (2**64, "é", "a\0", 0.5, [1], Size.SMALL)] == [None] * 6
 
 
 def test_arguments_are_a_list_and_an_object() -> None:

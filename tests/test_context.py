@@ -39,6 +39,8 @@ def attempt(
         "timeout": 30.0,
         "keep": None,
         "schedule": "nightly",
+        "waiting_key": None,
+        "on_failure": "",
         "instants": (*(NOON - timedelta(minutes=minutes) for minutes in (3, 2, 1, 0)), TICK),
     }
     claim = Claim(**{**values, **changes})

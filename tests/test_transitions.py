@@ -29,7 +29,7 @@ def claim(**changes: Any) -> Claim:
         "lease": Lease(id=7, token=99), "name": "shop.greet", "queue": "default", "priority": 0, "args": "[]",
         "kwargs": "{}", "meta": "{}", "attempt": 2, "max_attempts": 3, "crashes": 1, "max_crashes": 3,
         "alone": False, "restart": True, "timeout": 300.0, "keep": 60.0,
-        "schedule": None, "instants": instants(),
+        "schedule": None, "waiting_key": None, "on_failure": "", "instants": instants(),
     }  # fmt: skip
     return Claim(**{**defaults, **changes})
 

@@ -11,11 +11,11 @@ text, both ways), `classes` (by their paths), `refusals` and `format`.
 from __future__ import annotations
 
 from django_jobs.codec.decoding import TAGS, Resolve, decode, decode_arguments
-from django_jobs.codec.encoding import MAX_DIGITS, Reference, encode, encode_arguments
+from django_jobs.codec.encoding import MAX_DIGITS, Reference, encode, encode_arguments, encode_plain
 from django_jobs.codec.format import Json, ModelRef
 from django_jobs.codec.refusals import MAX_DEPTH
 
 __all__ = [
     "MAX_DEPTH", "MAX_DIGITS", "TAGS", "Json", "ModelRef", "Reference", "Resolve", "decode", "decode_arguments",
-    "encode", "encode_arguments",
+    "encode", "encode_arguments", "encode_plain",
 ]  # fmt: skip

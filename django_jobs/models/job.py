@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from asgiref.sync import sync_to_async
@@ -13,10 +15,15 @@ from django.utils.translation import gettext_lazy as _
 
 from django_jobs import clock, lifecycle
 from django_jobs.models.fields import DatabaseNow, InstantField
+from django_jobs.performers.options import Reschedule, check_places
+from django_jobs.records import Draft, Moved, NewJob
 from django_jobs.states import FINISHED, State
 
 if TYPE_CHECKING:
-    from django_jobs.records import Claim, Inserted, NewJob
+    from collections.abc import Callable
+    from typing import Unpack
+
+    from django_jobs.records import Claim, Inserted
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 
@@ -73,17 +80,32 @@ class JobQuerySet(models.QuerySet["Job", "Job"]):
         rows: Any = self.order_by("queue").values("queue").annotate(**counted)
         return {row["queue"]: {word: row[f"n{place}"] for place, word in enumerate(columns)} for row in rows}
 
-    def retry(self) -> list[int]:
-        """Make these jobs READY now and give the ids of those it moved; running, succeeded and held ones stay."""
-        return lifecycle.retry(self._ids(), using=self.db)
+    def retry(self) -> Moved:
+        """Make these jobs READY now, and say which it moved and why the others stay.
+
+        Running, stopping and succeeded ones stay, and those whose key another job holds.
+        """
+        return self._moved(self._ids(), lifecycle.retry)
 
     retry.alters_data = True  # type: ignore[attr-defined]  # no template may call it
 
-    def cancel(self, reason: str = "") -> list[int]:
-        """Cancel these jobs and give the ids of those it moved; finished ones stay as they are."""
-        return lifecycle.cancel(self._ids(), reason=reason, using=self.db)
+    def cancel(self, reason: str = "") -> Moved:
+        """Cancel these jobs, and say which it moved and why the others stay: they have come to their end."""
+        return self._moved(self._ids(), partial(lifecycle.cancel, reason=reason))
 
     cancel.alters_data = True  # type: ignore[attr-defined]
+
+    def reschedule(self, **places: Unpack[Reschedule]) -> Moved:
+        """Give those of these jobs that wait another `queue`, `priority`, `run_at` (aware) or `max_attempts`.
+
+        Says which it moved and why the others stay. Raises TypeError or ValueError for wrong values.
+        """
+        return self._moved(self._ids(), partial(lifecycle.reschedule, places=check_places(places)))
+
+    reschedule.alters_data = True  # type: ignore[attr-defined]
+
+    def _moved(self, ids: list[int], verb: Callable[..., list[int]]) -> Moved:
+        return lifecycle.moved_and_why(ids, verb(ids, using=self.db), using=self.db)
 
     def delete(self) -> tuple[int, dict[str, int]]:
         """Delete these jobs but those that are held, which are logged, and say how many went."""
@@ -93,11 +115,15 @@ class JobQuerySet(models.QuerySet["Job", "Job"]):
     delete.alters_data = True  # type: ignore[attr-defined]
     delete.queryset_only = True  # type: ignore[attr-defined]  # as Django's own: the manager must not delete all rows
 
-    async def aretry(self) -> list[int]:
+    async def areschedule(self, **places: Unpack[Reschedule]) -> Moved:
+        """Do as `reschedule`, from async code."""
+        return await sync_to_async(partial(self.reschedule, **places))()
+
+    async def aretry(self) -> Moved:
         """Do as `retry`, from async code."""
         return await sync_to_async(self.retry)()
 
-    async def acancel(self, reason: str = "") -> list[int]:
+    async def acancel(self, reason: str = "") -> Moved:
         """Do as `cancel`, from async code."""
         return await sync_to_async(self.cancel)(reason)
 
@@ -229,6 +255,11 @@ class Job(models.Model):
     )
     tick = InstantField(_("tick"), null=True, help_text="the due moment of the schedule it was fired for")
 
+    duplicate: bool = False
+    """Whether this was given in place of a job that was asked for, whose key it holds."""
+    replaced: bool = False
+    """Whether it got the arguments and the time of that one."""
+
     objects: ClassVar[models.Manager[Job]] = models.Manager.from_queryset(JobQuerySet)()
 
     class Meta:
@@ -300,16 +331,18 @@ class Job(models.Model):
     @classmethod
     def mirror(cls, new: NewJob, inserted: Inserted, *, using: str) -> Job:
         """Give the row that was just inserted, without asking the database again."""
-        job = cls(
-            id=inserted.id, name=new.name, queue=new.queue, priority=new.priority, args=json.loads(new.args),
-            kwargs=json.loads(new.kwargs), run_at=inserted.run_at, expires_at=inserted.expires_at,
-            meta=json.loads(new.meta),
-            max_attempts=new.max_attempts, max_crashes=new.max_crashes, restart=new.restart, timeout=new.timeout,
-            keep=new.keep, keep_failed=new.keep_failed, enqueued_at=inserted.enqueued_at,
-        )  # fmt: skip
-        job._state.adding = False
-        job._state.db = using
-        return job
+        draft = new.draft
+        values = _blank() | {
+            "id": inserted.id, "name": draft.name, "queue": draft.queue, "priority": draft.priority,
+            "args": json.loads(new.args), "kwargs": _mapping(new.kwargs), "run_at": inserted.run_at,
+            "expires_at": inserted.expires_at, "max_attempts": draft.max_attempts, "max_crashes": draft.max_crashes,
+            "restart": draft.restart, "timeout": draft.timeout, "keep": draft.keep, "keep_failed": draft.keep_failed,
+            "enqueued_at": inserted.enqueued_at, "errors": [], "meta": _mapping(draft.meta),
+            "on_failure": draft.on_failure, "unique_key": new.unique_key, "waiting_key": new.waiting_key,
+            "unique_until": _until(new, inserted),
+        }  # fmt: skip
+        # As Django makes an instance of a row: by place, which takes half as long as by name.
+        return cls.from_db(using, values.keys(), values.values())
 
     @classmethod
     def of_claim(cls, claim: Claim, result: str | None = None) -> Job:
@@ -321,7 +354,7 @@ class Job(models.Model):
             max_crashes=claim.max_crashes, restart=claim.restart, timeout=claim.timeout, keep=claim.keep,
             enqueued_at=claim.enqueued_at, first_started_at=claim.first_started_at, started_at=claim.started_at,
             finished_at=clock.now(), token=claim.token, result=None if result is None else json.loads(result),
-            schedule=claim.schedule, tick=claim.tick,
+            schedule=claim.schedule, tick=claim.tick, waiting_key=claim.waiting_key, on_failure=claim.on_failure,
         )  # fmt: skip
 
     @property
@@ -337,7 +370,8 @@ class Job(models.Model):
     def retry(self) -> None:
         """Make the job READY now, with at least one more attempt.
 
-        Raises JobRunning (running or stopping), JobFinished (succeeded) or JobGone.
+        Raises JobRunning, JobStopping (cancelled, and its body may still be running), JobSucceeded, KeyHeld (by
+        another job) or JobGone.
         """
         lifecycle.retry_one(self.pk, using=self._written_at())
         self.refresh_from_db(using=self._written_at())
@@ -347,12 +381,50 @@ class Job(models.Model):
     def cancel(self, reason: str = "") -> None:
         """Cancel the job; a running one is CANCELLED at once and held until its body has stopped.
 
-        Raises JobFinished or JobGone.
+        Raises JobFinished (JobSucceeded where it has succeeded) or JobGone.
         """
         lifecycle.cancel_one(self.pk, reason=reason, using=self._written_at())
         self.refresh_from_db(using=self._written_at())
 
     cancel.alters_data = True  # type: ignore[attr-defined]
+
+    def reschedule(self, **places: Unpack[Reschedule]) -> None:
+        """Have the job wait under another `queue`, with another `priority`, `run_at` (aware) or `max_attempts`.
+
+        Raises JobRunning, JobStopping, JobFinished (JobSucceeded where it has succeeded) or JobGone, and TypeError or
+        ValueError for wrong values.
+        """
+        lifecycle.reschedule_one(self.pk, check_places(places), using=self._written_at())
+        self.refresh_from_db(using=self._written_at())
+
+    reschedule.alters_data = True  # type: ignore[attr-defined]
+
+    def copy(self) -> Job:
+        """Queue another job with the same arguments, options and key, to run now, and give it.
+
+        Raises DuplicateJob where a job holds the key.
+        """
+        using = self._written_at()
+        inserted = lifecycle.enqueue(self._as_new(), using=using)
+        return type(self).objects.using(using).get(pk=inserted.id)
+
+    copy.alters_data = True  # type: ignore[attr-defined]
+
+    def _as_new(self) -> NewJob:
+        draft = Draft(
+            name=self.name, queue=self.queue, priority=self.priority, max_attempts=self.max_attempts,
+            max_crashes=self.max_crashes, restart=self.restart, timeout=self.timeout, keep=self.keep,
+            keep_failed=self.keep_failed, meta=_text(self.meta), on_failure=self.on_failure, on_duplicate="raise",
+        )  # fmt: skip
+        return NewJob(draft, _text(self.args), _text(self.kwargs), self.unique_key, self.waiting_key)
+
+    async def areschedule(self, **places: Unpack[Reschedule]) -> None:
+        """Do as `reschedule`, from async code."""
+        await sync_to_async(partial(self.reschedule, **places))()
+
+    async def acopy(self) -> Job:
+        """Do as `copy`, from async code."""
+        return await sync_to_async(self.copy)()
 
     async def aretry(self) -> None:
         """Do as `retry`, from async code."""
@@ -363,7 +435,7 @@ class Job(models.Model):
         await sync_to_async(self.cancel)(reason)
 
     def delete(self, using: str | None = None, keep_parents: bool = False) -> tuple[int, dict[str, int]]:  # noqa: FBT001, FBT002
-        """Delete the row. Raises JobRunning while it is held, JobGone when there is no such row."""
+        """Delete the row. Raises JobRunning or JobStopping while it is held, JobGone when there is no such row."""
         lifecycle.delete_one(self.pk, using=using or self._written_at())
         return 1, {self._meta.label: 1}
 
@@ -376,3 +448,24 @@ class Job(models.Model):
 
     async def asave(self, *args: Any, **kwargs: Any) -> NoReturn:
         _refuse("Job.asave()")
+
+
+def _until(new: NewJob, inserted: Inserted) -> datetime | None:
+    if new.unique_key is None or new.draft.unique_for is None:
+        return None
+    return inserted.enqueued_at + timedelta(seconds=new.draft.unique_for)
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    """Read a JSON object; nearly all are empty."""
+    return {} if text == "{}" else json.loads(text)
+
+
+@cache
+def _blank() -> dict[str, Any]:
+    """Give what stands in a new row of which nothing was said, by column, in the order of the model's fields."""
+    return {field.attname: field.get_default() for field in Job._meta.concrete_fields}

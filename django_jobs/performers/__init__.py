@@ -5,11 +5,14 @@ A performer stays callable like the function it was made of.
 
 from __future__ import annotations
 
+from django_jobs import lifecycle
 from django_jobs.conf import NAME
 from django_jobs.performers.declare import job
+from django_jobs.performers.instances import reference
+from django_jobs.performers.naming import follow_up, named
 from django_jobs.performers.options import UNSET, JobOptions, Options, Policy, Unset
 from django_jobs.performers.performer import Enqueuer, Performer
-from django_jobs.performers.queueing import aenqueue, enqueue, named, reference
+from django_jobs.performers.queueing import aenqueue, enqueue
 from django_jobs.performers.registry import (
     AnyPerformer,
     clashes,
@@ -27,3 +30,5 @@ __all__ = [
     "clashes", "discover", "enqueue", "find_performer", "forget", "get_performer", "job", "known_names", "named",
     "reference", "registered", "undiscovered",
 ]  # fmt: skip
+
+lifecycle.prepare_follow_ups_by(follow_up)

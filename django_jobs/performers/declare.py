@@ -61,6 +61,14 @@ def job(name: Any = None, *, takes_attempt: Any = False, aliases: Any = (), **po
     - `max_attempts=20`, `backoff=backoff.exponential()` between them, and `max_crashes=3` of its process
     - `timeout="5m"` for an attempt; None sets no limit
     - `keep="1d"` after success (0 deletes at once, None keeps for ever), `keep_failed="14d"` after any other end
+    - `retry_on=(Exception,)`: what is worth another attempt, and `give_up_on=()`: what isn't, even so. Anything else
+      that a body raises fails the job at once. `Retry`, timeouts, crashes and `SystemExit` are tried again as ever
+    - `unique`: one job per key waits or runs, and who asks for another gets that one, with `.duplicate`. The key is a
+      text, True (all arguments), or a function of them that gives a text, or None for no key. `unique_while_waiting`:
+      the same, but only a job that waits to start holds it; what is asked for while one runs gets a job of its own
+    - `on_duplicate="return"`; "replace" gives a holder that waits these arguments and this time (`.replaced`), and
+      "raise" raises DuplicateJob. `unique_for`: so long after it was queued a job keeps its key, ended or not
+    - `on_failure`: a performer, or its name, that is queued with the id of a job that has failed
     - `expires=None`: how long it may wait to start, from the moment it may run
     - `restart=True`; False: once started, it never starts again by itself
     - `atomic=False`; True: body and end of the job are one transaction, so that what a body does in the jobs' database

@@ -5,14 +5,24 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Any, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
 from django_jobs import backoff, durations
 from django_jobs.backoff import Backoff
 from django_jobs.conf import MOST, NAME, NAME_RULE
 from django_jobs.durations import Duration
+from django_jobs.exceptions import ControlWord
+from django_jobs.records import Places
+
+ExceptionClasses: TypeAlias = type[Exception] | tuple[type[Exception], ...]
+
+
+Key: TypeAlias = str | bool | Callable[..., str | None]
+"""What names the key of a job: a text, a function of its arguments, or True for all of them."""
+
+OnDuplicate: TypeAlias = Literal["return", "replace", "raise"]
 
 
 class Unset(Enum):
@@ -43,6 +53,13 @@ class Policy(TypedDict, total=False):
     expires: Duration | None
     restart: bool
     atomic: bool
+    retry_on: ExceptionClasses
+    give_up_on: ExceptionClasses
+    unique: Key | None
+    unique_while_waiting: Key | None
+    on_duplicate: OnDuplicate
+    unique_for: Duration | None
+    on_failure: Any
 
 
 class JobOptions(TypedDict, total=False):
@@ -55,6 +72,19 @@ class JobOptions(TypedDict, total=False):
     keep: Duration | None
     expires: Duration | None
     meta: Mapping[str, Any]
+    unique: Key | None
+    unique_while_waiting: Key | None
+    on_duplicate: OnDuplicate
+    unique_for: Duration | None
+
+
+class Reschedule(TypedDict, total=False):
+    """What may be said anew of a job that waits."""
+
+    queue: str
+    priority: int
+    run_at: datetime
+    max_attempts: int
 
 
 class Delay(TypedDict, total=False):
@@ -85,18 +115,50 @@ class Options:
     expires: timedelta | Unset | None = UNSET
     restart: bool | Unset = UNSET
     atomic: bool | Unset = UNSET
+    retry_on: tuple[type[Exception], ...] | Unset = UNSET
+    give_up_on: tuple[type[Exception], ...] | Unset = UNSET
+    unique: Key | Unset | None = UNSET
+    unique_while_waiting: Key | Unset | None = UNSET
+    on_duplicate: OnDuplicate | Unset = UNSET
+    unique_for: timedelta | Unset | None = UNSET
+    on_failure: str | Unset = UNSET
     meta: Mapping[str, Any] | Unset = UNSET
     start: timedelta | datetime | Unset = UNSET
 
 
 def check_policy(given: Mapping[str, object]) -> Options:
     """Check what `@job` was given. Raises TypeError or ValueError, naming option, value and remedy."""
-    return replace(Options(), **_checked(given, Policy, "@job()"))
+    return _of_one_kind(replace(Options(), **_checked(given, Policy, "@job()")), "@job()")
 
 
 def check_options(given: Mapping[str, object], wider: Options, *, call: str = "using()") -> Options:
     """Put options of single jobs over wider ones. Raises TypeError or ValueError, naming option, value and remedy."""
-    return replace(wider, **_checked(given, JobOptions, call))
+    return _of_one_kind(replace(wider, **_checked(given, JobOptions, call)), call)
+
+
+def _of_one_kind(options: Options, call: str) -> Options:
+    """Refuse two kinds of keys at once, and a time for a key that there isn't."""
+    unique, waiting = ({UNSET, None}.isdisjoint({key}) for key in (options.unique, options.unique_while_waiting))
+    if unique and waiting:
+        message = (
+            f"{call}: unique={options.unique!r:.80} and unique_while_waiting={options.unique_while_waiting!r:.80}; "
+            "a job has one kind of key, so give None for the other"
+        )
+        raise ValueError(message)
+    if not {UNSET, None}.isdisjoint({options.unique_for}) or unique:
+        return options
+    message = f"{call}: unique_for={options.unique_for!s:.80} says how long a key is held, so give unique, too"
+    raise ValueError(message)
+
+
+def check_places(given: Mapping[str, object]) -> Places:
+    """Check what `reschedule` was given. Raises TypeError or ValueError, naming option, value and remedy."""
+    if not given:
+        message = f"reschedule() takes {', '.join(Reschedule.__annotations__)}; give at least one"
+        raise TypeError(message)
+    others = {option: value for option, value in given.items() if option != "run_at"}
+    run_at = check_moment(given["run_at"], call="run_at") if "run_at" in given else None
+    return Places(**_checked(others, Reschedule, "reschedule()"), run_at=run_at)
 
 
 def check_delay(delay: Any, parts: Mapping[str, object]) -> timedelta:
@@ -112,16 +174,22 @@ def check_delay(delay: Any, parts: Mapping[str, object]) -> timedelta:
     return durations.parse(seconds, what=f"after({shown})")
 
 
-def check_moment(moment: object) -> datetime:
+def check_moment(moment: object, *, call: str = "at()") -> datetime:
     """Read what `at` was given. Raises TypeError or ValueError, naming value and remedy."""
+    name = call.removesuffix("()")
     if not isinstance(moment, datetime):
-        message = f"at({moment!r:.80}): give a datetime; for a delay there is after()"
+        message = f"{name}({moment!r:.80}): give a datetime; for a delay there is after()"
         raise TypeError(message)
     if moment.utcoffset() is None:
         message = (
-            f"at({moment!r}): this datetime is naive; give an aware one, as django.utils.timezone.make_aware() does"
+            f"{name}({moment!r}): this datetime is naive; give an aware one, as django.utils.timezone.make_aware() does"
         )
         raise ValueError(message)
+    try:
+        moment.astimezone(UTC)
+    except OverflowError:
+        message = f"{name}({moment!r}): in UTC this is no year from 1 to 9999"
+        raise ValueError(message) from None
     return moment
 
 
@@ -206,6 +274,42 @@ def _timeout(option: str, value: Any) -> timedelta | None:
     return timeout
 
 
+def _exceptions(option: str, value: object) -> tuple[type[Exception], ...]:
+    given = value if isinstance(value, (tuple, list, set, frozenset)) else (value,)
+    for kind in given:
+        if not isinstance(kind, type) or not issubclass(kind, Exception):
+            message = f"{option}={value!r:.80}: give subclasses of Exception, one or a tuple of them"
+            raise TypeError(message)
+        if issubclass(kind, ControlWord):
+            message = f"{option}={value!r:.80}: {kind.__name__} says by itself what becomes of the job; leave it out"
+            raise TypeError(message)
+    return tuple(given)
+
+
+def _key(option: str, value: object) -> Key | None:
+    if value is False or not (value is None or value is True or isinstance(value, str) or callable(value)):
+        message = f"{option}={value!r:.80}: give a text, True for all arguments, a function of them, or None"
+        raise TypeError(message)
+    return value
+
+
+def _on_duplicate(option: str, value: object) -> OnDuplicate:
+    if value not in get_args(OnDuplicate):
+        message = f'{option}={value!r:.80}: give "return", "replace" or "raise"'
+        raise ValueError(message)
+    return value  # type: ignore[return-value]
+
+
+def _performer_name(option: str, value: Any) -> str:
+    """Read a performer, or the name of one that may be declared later."""
+    if isinstance(value, str):
+        return check_name(option, value)
+    if not (callable(getattr(value, "prepare", None)) and isinstance(getattr(value, "name", None), str)):
+        message = f"{option}={value!r:.80}: give a performer, or the name of one"
+        raise TypeError(message)
+    return str(value.name)
+
+
 def _meta(option: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         message = f"{option}={value!r:.80}: give a dict"
@@ -234,5 +338,12 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "expires": _maybe_duration,
     "restart": check_truth,
     "atomic": check_truth,
+    "retry_on": _exceptions,
+    "give_up_on": _exceptions,
+    "unique": _key,
+    "unique_while_waiting": _key,
+    "on_duplicate": _on_duplicate,
+    "unique_for": _timeout,
+    "on_failure": _performer_name,
     "meta": _meta,
 }

@@ -12,11 +12,30 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, U
 
 from asgiref.sync import markcoroutinefunction, sync_to_async
 
+from django_jobs import codec
 from django_jobs.backoff import Backoff
 from django_jobs.durations import Duration
-from django_jobs.performers.options import Delay, JobOptions, Options, Unset, check_delay, check_moment, check_options
-from django_jobs.performers.queueing import Draft, insert, insert_many, refuse_in_event_loop
-from django_jobs.records import NewJob, Queued
+from django_jobs.performers.keys import Keys
+from django_jobs.performers.options import (
+    UNSET,
+    Delay,
+    JobOptions,
+    Options,
+    Unset,
+    check_delay,
+    check_moment,
+    check_options,
+)
+from django_jobs.performers.queueing import (
+    Surroundings,
+    draft,
+    filled,
+    insert,
+    insert_many,
+    refuse_in_event_loop,
+    surroundings,
+)
+from django_jobs.records import Draft, NewJob, Queued
 
 if TYPE_CHECKING:
     from django_jobs.models import Job
@@ -40,6 +59,8 @@ class Enqueuer(Generic[Args]):
         self.options = options
         # Binding costs more than everything else that is done for most calls.
         self._counts = _counts_taken(signature) if counts is None else counts
+        self._latest: tuple[Surroundings, Draft] | None = None
+        self._keys = Keys(name, options, signature)
 
     def __repr__(self) -> str:
         return f"<{self.name}, not queued: call .later(…)>"
@@ -73,7 +94,8 @@ class Enqueuer(Generic[Args]):
 
     def prepare(self, /, *args: Args.args, **kwargs: Args.kwargs) -> NewJob:
         """Bind and encode a job for `enqueue([...])` without queueing it. Raises as `later` does."""
-        return self._filled(Draft(self.name, self.options), *args, **kwargs)
+        now = surroundings()
+        return self._filled(self._draft(now), args, kwargs, limit=now.conf.max_args_bytes)
 
     def check_fit(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         """Raise TypeError where these arguments don't fit the signature, in the words of `inspect`."""
@@ -92,20 +114,33 @@ class Enqueuer(Generic[Args]):
         """Queue with other options than the performer's; nothing is queued before `later`.
 
         `queue`, `priority`, `max_attempts`, `timeout` and `keep` are as in `@job`. `expires` counts from the moment the
-        job may first run. `meta` is stored beside the arguments. Raises TypeError or ValueError for wrong values.
+        job may first run. `meta` is stored beside the arguments. `unique`, `unique_while_waiting`, `on_duplicate`
+        and `unique_for` are as in `@job`, too. Raises TypeError or ValueError for wrong values.
         """
         return self._with(check_options(options, self.options))
 
     def _with(self, options: Options) -> Enqueuer[Args]:
         return Enqueuer(name=self.name, signature=self.signature, options=options, counts=self._counts)
 
-    def _filled(self, draft: Draft, /, *args: Any, **kwargs: Any) -> NewJob:
+    def _draft(self, now: Surroundings) -> Draft:
+        """Settle the options, once for all calls in the same surroundings."""
+        latest = self._latest
+        # Zones of a fixed offset are equal whatever their names.
+        if latest is not None and latest[0] == now and latest[0].zone is now.zone:
+            return latest[1]
+        made = draft(self.name, self.options, now)
+        # What meta holds may be changed by the caller.
+        if self.options.meta is UNSET:
+            self._latest = now, made
+        return made
+
+    def _filled(self, draft: Draft, args: tuple[Any, ...], kwargs: dict[str, Any], *, limit: int) -> NewJob:
         try:
             self.check_fit(args, kwargs)
         except TypeError as error:
             message = f"{self.name}{self.signature}: {error}"
             raise TypeError(message) from None
-        return draft.filled(args, kwargs)
+        return filled(draft, args, kwargs, limit=limit, keys=self._keys)
 
     def _refuse_in_event_loop(self, call: str) -> None:
         refuse_in_event_loop(f"{self.name}.{call}", f"{self.name}.a{call}")
@@ -113,25 +148,39 @@ class Enqueuer(Generic[Args]):
     def _all_prepared(self, calls: Iterable[Arguments]) -> list[NewJob]:
         jobs: list[NewJob] = []
         draft: Draft | None = None
+        limit, has_keys = 0, self._keys.are_wanted
         for place, call in enumerate(calls):
             try:
-                draft = draft or Draft(self.name, self.options)
-                jobs.append(self._prepared(call, draft))
+                if draft is None:
+                    now = surroundings()
+                    draft, limit = self._draft(now), now.conf.max_args_bytes
+                # What nearly every call is, without the steps that others need.
+                if (
+                    not has_keys
+                    and type(call) is tuple
+                    and len(call) in self._counts
+                    and (text := codec.encode_plain(call)) is not None
+                    and len(text) + 2 <= limit
+                ):
+                    jobs.append(NewJob(draft, text, "{}"))
+                else:
+                    jobs.append(self._prepared(call, draft, limit))
             except Exception as error:
                 error.add_note(f"in later_many(): call [{place}] of {self.name}")
                 raise
         return jobs
 
-    def _prepared(self, call: object, draft: Draft) -> NewJob:
+    def _prepared(self, call: object, draft: Draft, limit: int) -> NewJob:
         match call:
+            # First, since nearly every call is one.
+            case tuple() if not isinstance(call, NewJob):
+                return self._filled(draft, call, {}, limit=limit)
+            case dict():
+                return self._filled(draft, (), call, limit=limit)
             case NewJob(name=self.name):
                 return call
             case NewJob():
                 message = f"this was prepared for {call.name}; enqueue([…]) takes jobs of several kinds"
-            case tuple():
-                return self._filled(draft, *call)
-            case dict():
-                return self._filled(draft, **call)
             case _:
                 message = (
                     f"a call of type {type(call).__name__}; give a tuple of arguments, as (5,), a dict of them, or "
@@ -180,6 +229,15 @@ class Performer(Enqueuer[Args], Generic[Call, Args, Result]):
     def backoff(self) -> Backoff | Unset:
         """How long to wait after a failed attempt, where the policy says it."""
         return self.options.backoff
+
+    def gives_up_on(self, error: BaseException) -> bool:
+        """Whether the policy says that another attempt is pointless after this."""
+        if not isinstance(error, Exception):
+            return False
+        given_up, retried = self.options.give_up_on, self.options.retry_on
+        if not isinstance(given_up, Unset) and isinstance(error, given_up):
+            return True
+        return not isinstance(retried, Unset) and not isinstance(error, retried)
 
 
 def _queued_signature(function: Callable[..., Any], name: str, *, takes_attempt: bool) -> inspect.Signature:

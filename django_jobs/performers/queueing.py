@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db.models import Model
 from django.utils import timezone, translation
 
 from django_jobs import codec, lifecycle
-from django_jobs.conf import project_language, settings
+from django_jobs.conf import Settings, project_language, settings
+from django_jobs.exceptions import KeyContended
 from django_jobs.performers import modes
-from django_jobs.performers.options import UNSET, JobOptions, Options, Unset, check_name, check_options
-from django_jobs.records import NewJob, Queued
+from django_jobs.performers.instances import reference
+from django_jobs.performers.keys import Keys
+from django_jobs.performers.options import Options, Unset
+from django_jobs.records import Draft, NewJob, Queued
 
 if TYPE_CHECKING:
     from django_jobs.models import Job
@@ -38,18 +40,6 @@ async def aenqueue(jobs: Iterable[NewJob]) -> list[Queued]:
     return await sync_to_async(lambda: insert_many(_all_prepared(jobs)))()
 
 
-def named(
-    name: str, /, *args: Any, queue: str | Unset = UNSET, options: JobOptions | None = None, **kwargs: Any
-) -> NewJob:
-    """Prepare a job by its stored name, for a performer that lives elsewhere; `options` are those of `using()`.
-
-    Raises as `prepare` does, but for a wrong call: nobody knows the signature here.
-    """
-    said = {} if queue is UNSET else {"queue": queue}
-    checked = check_options({**(options or {}), **said}, Options(), call="named()")
-    return new_job(check_name("name", name), args, kwargs, checked)
-
-
 def _all_prepared(jobs: Iterable[object]) -> list[NewJob]:
     if isinstance(jobs, NewJob):
         message = "enqueue() takes a list of jobs: enqueue([…])"
@@ -64,21 +54,28 @@ def _all_prepared(jobs: Iterable[object]) -> list[NewJob]:
 
 
 def insert(job: NewJob) -> Job:
-    """Insert one job and give it as it stands in the database, without asking again."""
+    """Insert one job and give it as it stands in the database, without asking again; or the one that holds its key.
+
+    Raises DuplicateJob where the job says so, and KeyContended.
+    """
     alias = settings().database
-    inserted = lifecycle.enqueue(job, using=alias)
     model: type[Job] = apps.get_model("django_jobs", "Job")
-    row = model.mirror(job, inserted, using=alias)
-    if modes.is_inline():
-        [row] = modes.run_now([row.pk])
-    return row
+    for _ in range(lifecycle.TRIES):
+        inserted = lifecycle.enqueue(job, using=alias)
+        if not inserted.duplicate:
+            row = model.mirror(job, inserted, using=alias)
+            return modes.run_now([row.pk])[0] if modes.is_inline() else row
+        if (holder := model._base_manager.using(alias).filter(pk=inserted.id).first()) is not None:
+            holder.duplicate, holder.replaced = True, inserted.replaced
+            return holder
+    raise KeyContended(job.key or "", tries=lifecycle.TRIES)
 
 
 def insert_many(jobs: list[NewJob]) -> list[Queued]:
     """Insert jobs, all or none."""
     queued = lifecycle.enqueue_many(jobs, using=settings().database)
-    if queued and modes.is_inline():
-        modes.run_now([one.id for one in queued])
+    if modes.is_inline() and (ids := [one.id for one in queued if not one.duplicate]):
+        modes.run_now(ids)
     return queued
 
 
@@ -96,41 +93,70 @@ def refuse_in_event_loop(call: str, instead: str) -> None:
 # -- a new job
 
 
-def new_job(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options) -> NewJob:
-    """Encode arguments and fill in every option. Raises UnencodableValue, ArgumentsTooLarge, and ValueError (queue)."""
-    return Draft(name, options).filled(args, kwargs)
+class Surroundings(NamedTuple):
+    """What is active now and has a say in jobs, beside what was said of them: the same for most calls."""
+
+    conf: Settings
+    language: str | None
+    zone: tzinfo
+    own_language: str | None
+    own_zone: tzinfo
 
 
-class Draft:
-    """A job but for its arguments: every option settled, and what is active now. All jobs of a bulk call share one.
+def surroundings() -> Surroundings:
+    """Look at the settings, the active language and time zone, and the project's own."""
+    return Surroundings(
+        settings(),
+        translation.get_language(),
+        timezone.get_current_timezone(),
+        project_language(),
+        timezone.get_default_timezone(),
+    )
 
-    Raises ValueError for the queue, and what encoding raises for meta.
-    """
 
-    def __init__(self, name: str, options: Options) -> None:
-        conf = settings()
-        self._limit = conf.max_args_bytes
-        start = options.start
-        self._common: dict[str, Any] = {
-            "name": name,
-            "queue": _allowed(_or(options.queue, conf.default_queue), conf.queues),
-            "priority": _or(options.priority, 0),
-            "max_attempts": _or(options.max_attempts, conf.max_attempts),
-            "max_crashes": _or(options.max_crashes, 3),
-            "restart": _or(options.restart, True),  # noqa: FBT003 - a default
-            "timeout": _seconds(_or(options.timeout, conf.timeout)),
-            "keep": _seconds(_or(options.keep, conf.keep_successful)),
-            "keep_failed": _seconds(_or(options.keep_failed, conf.keep_failed)),
-            "delay": start if isinstance(start, timedelta) else timedelta(0),
-            "run_at": start if isinstance(start, datetime) else None,
-            "expires": _or(options.expires, None),
-            "meta": codec.encode({**_ambient(), **_or(options.meta, {})}, path="meta", limit=self._limit),
-        }
+def draft(name: str, options: Options, now: Surroundings) -> Draft:
+    """Fill in every option. Raises ValueError for the queue and the expiry, and what encoding raises for meta."""
+    conf, start = now.conf, options.start
+    meta = {**_ambient(now), **_or(options.meta, {})}
+    expires = _or(options.expires, None)
+    if isinstance(start, datetime) and expires is not None:
+        _check_end(start, expires)
+    return Draft(
+        name=name,
+        queue=_allowed(_or(options.queue, conf.default_queue), conf.queues),
+        priority=_or(options.priority, 0),
+        max_attempts=_or(options.max_attempts, conf.max_attempts),
+        max_crashes=_or(options.max_crashes, 3),
+        restart=_or(options.restart, True),  # noqa: FBT003 - a default
+        timeout=_seconds(_or(options.timeout, conf.timeout)),
+        keep=_seconds(_or(options.keep, conf.keep_successful)),
+        keep_failed=_seconds(_or(options.keep_failed, conf.keep_failed)),
+        delay=start if isinstance(start, timedelta) else timedelta(0),
+        run_at=start if isinstance(start, datetime) else None,
+        expires=expires,
+        meta=codec.encode(meta, path="meta", limit=conf.max_args_bytes) if meta else "{}",
+        on_failure=_or(options.on_failure, ""),
+        unique_for=_seconds(_or(options.unique_for, None)),
+        on_duplicate=_or(options.on_duplicate, "return"),
+    )
 
-    def filled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
-        """Make a job with these arguments. Raises UnencodableValue and ArgumentsTooLarge."""
-        encoded_args, encoded_kwargs = codec.encode_arguments(args, kwargs, limit=self._limit, reference=reference)
-        return NewJob(args=encoded_args, kwargs=encoded_kwargs, **self._common)
+
+def filled(
+    draft: Draft, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, limit: int, keys: Keys | None = None
+) -> NewJob:
+    """Make a job with these arguments. Raises UnencodableValue and ArgumentsTooLarge; `limit` counts bytes."""
+    encoded_args, encoded_kwargs = codec.encode_arguments(args, kwargs, limit=limit, reference=reference)
+    if keys is None or not keys.are_wanted:
+        return NewJob(draft, encoded_args, encoded_kwargs)
+    return NewJob(draft, encoded_args, encoded_kwargs, *keys.of(args, kwargs))
+
+
+def _check_end(start: datetime, expires: timedelta) -> None:
+    try:
+        start.astimezone(UTC) + expires
+    except OverflowError:
+        message = f"expires={expires}: at({start!r}) and that are after the year 9999"
+        raise ValueError(message) from None
 
 
 def _allowed(queue: str, queues: Mapping[str, int | None] | None) -> str:
@@ -152,24 +178,13 @@ def _seconds(duration: timedelta | None) -> float | None:
     return None if duration is None else duration.total_seconds()
 
 
-def _ambient() -> dict[str, str]:
+def _ambient(now: Surroundings) -> dict[str, str]:
     """Name the language and time zone that are active now, where they aren't the project's own."""
     found: dict[str, str] = {}
-    language = translation.get_language()
-    if language and language != project_language():
-        found["language"] = language
-    zone = timezone.get_current_timezone_name()
-    if zone != timezone.get_default_timezone_name():
-        found["time_zone"] = zone
+    if now.language and now.language != now.own_language:
+        found["language"] = now.language
+    if now.zone is not now.own_zone:
+        zone = timezone.get_current_timezone_name()
+        if zone != timezone.get_default_timezone_name():
+            found["time_zone"] = zone
     return found
-
-
-def reference(value: object) -> codec.ModelRef | None:
-    """Say what is stored of a model instance. Raises TypeError for one that isn't in the database."""
-    if not isinstance(value, Model):
-        return None
-    label = value._meta.label
-    if value.pk is None or value._state.adding:
-        message = f"this {label} is not in the database; save it first"
-        raise TypeError(message)
-    return codec.ModelRef(label=label, pk=value.pk, alias=value._state.db or "default")

@@ -306,6 +306,8 @@ def _asked_again(claim: Claim, performer: AnyPerformer, word: Retry) -> Outcome:
 
 
 def _failed_attempt(claim: Claim, performer: AnyPerformer, error: BaseException) -> Outcome:
+    if performer.gives_up_on(error):
+        return GaveUp(failure=failure_of(error, job=claim.name, kind="gave_up"))
     failure = failure_of(error, job=claim.name)
     return transitions.after_failure(claim, failure, delay=_delay(claim, performer, error))
 

@@ -20,12 +20,14 @@ from django_jobs.records import (
     Claim,
     Claimed,
     ClaimRequest,
+    Draft,
     Due,
     Failure,
     HeldRow,
     Inserted,
     Lease,
     NewJob,
+    Places,
     Pulse,
     WorkerLife,
     WorkerSeen,
@@ -42,6 +44,10 @@ MOST_CLAIMED = 1_000
 
 REACH = 10
 """So many times as many rows as are wanted a claim looks at where queues have caps: those beyond a cap are left."""
+
+MOST_INSERTED = 1_000
+INSERTED_BYTES = 8_000_000
+"""So many rows, or bytes of arguments, are inserted by one statement made of JSON."""
 
 MOST_ERRORS = 20
 """So many entries of a row's errors stay: the first, and the newest of the others."""
@@ -66,24 +72,99 @@ class Store(ABC):
 
     def insert(self, connection: BaseDatabaseWrapper, job: NewJob) -> Inserted:
         """Insert one READY row."""
-        [(job_id, enqueued_at, run_at, expires_at)] = self.run(connection, statements.INSERT, self._job_values(job))
-        return Inserted(
-            id=job_id,
-            enqueued_at=clock.read(enqueued_at),
-            run_at=clock.read(run_at),
-            expires_at=None if expires_at is None else clock.read(expires_at),
-        )
-
-    def insert_many(self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> list[int]:
-        """Insert READY rows, within a transaction of the caller's, and give their ids in the order of `jobs`."""
-        ids = self.draw_ids(connection, len(jobs))
-        rows = [{"id": job_id, **self._job_values(job)} for job_id, job in zip(ids, jobs, strict=True)]
-        self.run(connection, statements.INSERT_MANY, {"jobs": _dump(rows)})
-        return ids
+        sql = statements.INSERT if job.draft.is_due_at_once else statements.INSERT_LATER
+        [row] = self.run(connection, sql, self._job_values(job))
+        return _read_inserted(row)
 
     @abstractmethod
-    def draw_ids(self, connection: BaseDatabaseWrapper, count: int) -> list[int]:
+    def insert_many(self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> list[int]:
+        """Insert READY rows, any number, within a transaction of the caller's; give their ids in the order of `jobs`.
+
+        An error leaves it to the caller to take back what was written before.
+        """
+
+    def _insert_under(self, connection: BaseDatabaseWrapper, ids: Sequence[int], jobs: Sequence[NewJob]) -> None:
+        """Insert READY rows under ids that were drawn for them, by statements of a bounded size."""
+        for rows in self._job_rows(ids, jobs):
+            self.run(connection, statements.INSERT_MANY, {"jobs": rows})
+
+    def _job_rows(self, ids: Sequence[int], jobs: Sequence[NewJob]) -> Iterator[str]:
+        """Write the parameters that `{rows:jobs}` reads, of a bounded size."""
+        said: dict[int, str] = {}
+        rows: list[str] = []
+        size = 0
+        for job_id, job in zip(ids, jobs, strict=True):
+            # What a draft says is written once. By identity: each lives as long as its job.
+            if (common := said.get(id(job.draft))) is None:
+                common = said[id(job.draft)] = _dump(self._draft_values(job.draft))[1:]
+            keys = "" if job.key is None else f"{_dump(_key_values(job))[1:-1]},"
+            row = f'{{"id":{job_id},"args":{_dump(job.args)},"kwargs":{_dump(job.kwargs)},{keys}{common}'
+            rows.append(row)
+            size += len(row)
+            if len(rows) >= MOST_INSERTED or size >= INSERTED_BYTES:
+                yield f"[{','.join(rows)}]"
+                rows, size = [], 0
+        if rows:
+            yield f"[{','.join(rows)}]"
+
+    @abstractmethod
+    def draw_ids(self, connection: BaseDatabaseWrapper, count: int) -> Sequence[int]:
         """Take `count` ids, ascending, that nobody else will get."""
+
+    # -- keys
+
+    def insert_keyed(self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> dict[str, Inserted]:
+        """Insert READY rows each of which has a key of its own, and give by their keys those that nobody else held.
+
+        More than one are inserted within a transaction of the caller's.
+        """
+        if len(jobs) == 1:
+            rows = self.run(connection, statements.INSERT_KEYED, self._job_values(jobs[0]))
+            return dict.fromkeys([jobs[0].key or ""], _read_inserted(rows[0])) if rows else {}
+        inserted: dict[str, Inserted] = {}
+        for part in self._job_rows(self.draw_ids(connection, len(jobs)), jobs):
+            for row in self.run(connection, statements.INSERT_MANY_KEYED, {"jobs": part}):
+                inserted[row[4] if row[5] is None else row[5]] = _read_inserted(row)
+        return inserted
+
+    def free(self, connection: BaseDatabaseWrapper, keys: Iterable[str]) -> int:
+        """Let go of unique keys whose job has ended and whose time is over, and say how many that were."""
+        return len(self._ids(connection, statements.FREE, {"keys": _key_rows(keys)}))
+
+    def lock_holders(
+        self, connection: BaseDatabaseWrapper, keys: Iterable[str], *, waiting: bool
+    ) -> dict[str, Inserted]:
+        """Find the jobs that wait and hold these keys, and lock them against being claimed while the transaction lasts.
+
+        `waiting` says which kind of keys these are.
+        """
+        return self._holders(connection, statements.LOCK_WAITING if waiting else statements.LOCK_UNIQUE, keys)
+
+    def find_holders(
+        self, connection: BaseDatabaseWrapper, keys: Iterable[str], *, waiting: bool
+    ) -> dict[str, Inserted]:
+        """Find the jobs that hold these keys."""
+        return self._holders(connection, statements.FIND_WAITING if waiting else statements.FIND_UNIQUE, keys)
+
+    def _holders(self, connection: BaseDatabaseWrapper, sql: str, keys: Iterable[str]) -> dict[str, Inserted]:
+        rows = self.run(connection, sql, {"keys": _key_rows(keys)})
+        return {row[4]: _read_inserted(row)._replace(duplicate=True) for row in rows}
+
+    def replace(self, connection: BaseDatabaseWrapper, jobs: Iterable[NewJob], *, waiting: bool) -> dict[str, Inserted]:
+        """Give the jobs that wait and hold the keys of these their arguments and time."""
+        wanted = ("args", "kwargs", "run_at", "delay", "expires")
+        rows = []
+        for job in jobs:
+            values = self._job_values(job)
+            rows.append({"key": job.key, **{name: values[name] for name in wanted}})
+        sql = statements.REPLACE_WAITING if waiting else statements.REPLACE_UNIQUE
+        replaced = self.run(connection, sql, {"replacements": _dump(rows)})
+        return {row[4]: _read_inserted(row)._replace(duplicate=True, replaced=True) for row in replaced}
+
+    def forward(self, connection: BaseDatabaseWrapper, delays: Mapping[int, timedelta | None]) -> set[int]:
+        """Bring waiting jobs forward to so long from now, where they would run later; None is now."""
+        rows = [{"id": job_id, "delay": delay.total_seconds() if delay else 0.0} for job_id, delay in delays.items()]
+        return self._ids(connection, statements.FORWARD, {"forwards": _dump(rows)})
 
     @abstractmethod
     def notify(self, connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
@@ -176,7 +257,20 @@ class Store(ABC):
         if plain:
             written |= self._leases(connection, statements.SUCCEED, {"successes": _success_rows(plain)})
         if others:
-            written |= self._leases(connection, statements.CHANGE, {"changes": _change_rows(others)})
+            written |= self._change(connection, statements.CHANGE, statements.SUPERSEDE, others)
+        return written
+
+    def _change(
+        self, connection: BaseDatabaseWrapper, change: str, supersede: str, changes: Sequence[Change]
+    ) -> set[Lease]:
+        """Write changes, and then those for which another has to wait: it may be one of the first."""
+        plain = [each for each in changes if each.superseded_by is None]
+        superseded = [each for each in changes if each.superseded_by is not None]
+        written: set[Lease] = set()
+        if plain:
+            written |= self._leases(connection, change, {"changes": _change_rows(plain)})
+        if superseded:
+            written |= self._leases(connection, supersede, {"superseded": _superseded_rows(superseded)})
         return written
 
     @abstractmethod
@@ -211,7 +305,7 @@ class Store(ABC):
 
     def reclaim(self, connection: BaseDatabaseWrapper, changes: Sequence[Change]) -> set[Lease]:
         """Take RUNNING rows back, each only if its token stands and its lease, or deadline, is still over."""
-        return self._leases(connection, statements.CHANGE_LAPSED, {"changes": _change_rows(changes)})
+        return self._change(connection, statements.CHANGE_LAPSED, statements.SUPERSEDE_LAPSED, changes)
 
     def let_go_lapsed(self, connection: BaseDatabaseWrapper, leases: Sequence[Lease]) -> set[Lease]:
         """End the holding of cancelled rows, each only if its lease, or deadline, is still over."""
@@ -261,6 +355,22 @@ class Store(ABC):
         """Make waiting, failed and cancelled rows READY now, with at least one attempt more; held ones stay."""
         return self._ids(connection, statements.RETRY, {"ids": _id_rows(ids)})
 
+    def reschedule(self, connection: BaseDatabaseWrapper, ids: Iterable[int], places: Places) -> set[int]:
+        """Have READY rows wait elsewhere, or for another time."""
+        values = {
+            "ids": _id_rows(ids),
+            "queue": places.queue,
+            "priority": places.priority,
+            "run_at": None if places.run_at is None else self.write_instant(places.run_at),
+            "max_attempts": places.max_attempts,
+        }
+        return self._ids(connection, statements.RESCHEDULE, values)
+
+    def key_holder(self, connection: BaseDatabaseWrapper, job_id: int) -> int | None:
+        """Find another row that holds the key of this one."""
+        rows = self.run(connection, statements.KEY_HOLDER, {"id": job_id})
+        return rows[0][0] if rows else None
+
     def delete(self, connection: BaseDatabaseWrapper, ids: Iterable[int]) -> set[int]:
         """Delete rows that nobody holds."""
         return self._ids(connection, statements.DELETE, {"ids": _id_rows(ids)})
@@ -301,7 +411,10 @@ class Store(ABC):
         return Pulse(server_start=None if server_start is None else clock.read(server_start), now=clock.read(now))
 
     def refused(self, connection: BaseDatabaseWrapper) -> tuple[str, Exception] | None:
-        """Have the database plan each statement without running it; give the first it refuses, and why."""
+        """Have the database plan each statement without running it; give the first it refuses, and why.
+
+        Only statements with a plan can be asked for: PostgreSQL's COPY names the columns of INSERT_MANY, which is.
+        """
         for name, sql in self._every_statement():
             values = dict.fromkeys(_PARAMETERS.findall(self._text(sql, clock.frozen_now() is not None)))
             try:
@@ -319,6 +432,9 @@ class Store(ABC):
             yield name, getattr(statements, name)
 
     # -- how a statement runs
+
+    ways: tuple[str, ...] = ("run",)
+    """The methods by which statements run. Each takes a connection and the statement first, and gives its rows."""
 
     def run(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run one statement with its named values and give the rows it returns."""
@@ -397,6 +513,7 @@ class Store(ABC):
     """Since when the server runs; NULL where there is none."""
 
     wait: str
+    share: str
     skip: str
     wait_to_delete: str
     skip_to_delete: str
@@ -448,6 +565,7 @@ class Store(ABC):
             "utc": self.utc,
             "server_start": lambda _: self.server_start,
             "wait": lambda _: self.wait,
+            "share": lambda _: self.share,
             "skip": lambda table: self.skip.replace("job", table or "job"),
             "wait_to_delete": lambda _: self.wait_to_delete,
             "skip_to_delete": lambda _: self.skip_to_delete,
@@ -484,26 +602,38 @@ class Store(ABC):
         return set(map(Lease._make, self.run(connection, sql, values)))
 
     def _job_values(self, job: NewJob) -> dict[str, Any]:
+        return {**self._draft_values(job.draft), "args": job.args, "kwargs": job.kwargs, **_key_values(job)}
+
+    def _draft_values(self, draft: Draft) -> dict[str, Any]:
         return {
-            "name": job.name,
-            "queue": job.queue,
-            "priority": job.priority,
-            "args": job.args,
-            "kwargs": job.kwargs,
-            "run_at": None if job.run_at is None else self.write_instant(job.run_at),
-            "delay": job.delay.total_seconds(),
-            "expires": None if job.expires is None else job.expires.total_seconds(),
-            "max_attempts": job.max_attempts,
-            "max_crashes": job.max_crashes,
-            "restart": job.restart,
-            "timeout": job.timeout,
-            "keep": job.keep,
-            "keep_failed": job.keep_failed,
-            "meta": job.meta,
+            "name": draft.name,
+            "queue": draft.queue,
+            "priority": draft.priority,
+            "run_at": None if draft.run_at is None else self.write_instant(draft.run_at),
+            "delay": draft.delay.total_seconds(),
+            "expires": None if draft.expires is None else draft.expires.total_seconds(),
+            "max_attempts": draft.max_attempts,
+            "max_crashes": draft.max_crashes,
+            "restart": draft.restart,
+            "timeout": draft.timeout,
+            "keep": draft.keep,
+            "keep_failed": draft.keep_failed,
+            "meta": draft.meta,
+            "on_failure": draft.on_failure,
         }
 
     def _read_claim(self, row: tuple[Any, ...], token: int) -> Claim:
-        return Claim._make((Lease(row[0], token), *row[2:17], row[17:]))
+        return Claim._make((Lease(row[0], token), *row[2:19], row[19:]))
+
+
+def _read_inserted(row: tuple[Any, ...]) -> Inserted:
+    job_id, enqueued_at, run_at, expires_at = row[:4]
+    return Inserted(
+        id=job_id,
+        enqueued_at=clock.read(enqueued_at),
+        run_at=clock.read(run_at),
+        expires_at=None if expires_at is None else clock.read(expires_at),
+    )
 
 
 def _due_first(claim: Claim) -> tuple[Any, Lease]:
@@ -531,8 +661,7 @@ def _served(*, every: bool) -> str:
 _BRACES = re.compile(r"\{(?P<word>[a-z_]+)(?::(?P<argument>[^{}]*))?\}")
 
 
-def _dump(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+_dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def name_rows(names: Iterable[str]) -> str:
@@ -543,6 +672,33 @@ def name_rows(names: Iterable[str]) -> str:
 def _queue_rows(request: ClaimRequest) -> str:
     named = request.rooms if request.queues is None else request.queues
     return _dump([{"queue": queue, "room": request.rooms.get(queue)} for queue in named])
+
+
+def _key_values(job: NewJob) -> dict[str, Any]:
+    unique_for = None if job.unique_key is None else job.draft.unique_for
+    return {"unique_key": job.unique_key, "unique_for": unique_for, "waiting_key": job.waiting_key}
+
+
+def _key_rows(keys: Iterable[str]) -> str:
+    return _dump([{"key": key} for key in keys])
+
+
+def _superseded_rows(changes: Iterable[Change]) -> str:
+    rows = []
+    for change in changes:
+        assert change.failure is not None
+        rows.append(
+            {
+                "id": change.lease.id,
+                "token": change.lease.token,
+                "rival": change.superseded_by,
+                "attempts": change.attempts,
+                "max_attempts": change.max_attempts,
+                "crashes": change.crashes,
+                "entry": _entry(change.failure),
+            }
+        )
+    return _dump(rows)
 
 
 def _id_rows(ids: Iterable[int]) -> str:
@@ -609,7 +765,10 @@ def _cut(text: str, room: int) -> str:
 
 
 def _read_held(row: tuple[Any, ...]) -> HeldRow:
-    job_id, token, state, worker, name, queue, attempts, max_attempts, crashes, max_crashes, alone, restart = row
+    (
+        job_id, token, state, worker, name, queue, attempts, max_attempts, crashes, max_crashes, alone, restart,
+        waiting_key, on_failure,
+    ) = row  # fmt: skip
     return HeldRow(
         id=job_id,
         token=token,
@@ -623,6 +782,8 @@ def _read_held(row: tuple[Any, ...]) -> HeldRow:
         max_crashes=max_crashes,
         alone=bool(alone),
         restart=bool(restart),
+        waiting_key=waiting_key,
+        on_failure=on_failure,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, Any
 
 from django_jobs import clock, signals
@@ -19,20 +19,23 @@ def observe(store: Store, observer: Observer) -> None:
 
     The rows of one that failed are None. What the observer raises is logged once, and breaks no statement.
     """
-    plain = store.run
     guarded = _Guarded(observer)
+    for way in store.ways:
+        setattr(store, way, _watched(store, getattr(store, way), guarded))
 
-    def run(connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+
+def _watched(store: Store, plain: Callable[..., Sized], guarded: _Guarded) -> Callable[..., Sized]:
+    def run(connection: BaseDatabaseWrapper, sql: str, *values: Any) -> Sized:
         began = clock.monotonic()
         try:
-            rows = plain(connection, sql, values)
+            rows = plain(connection, sql, *values)
         except Exception:
             guarded.tell(store.name_of(sql), clock.monotonic() - began, None)
             raise
         guarded.tell(store.name_of(sql), clock.monotonic() - began, len(rows))
         return rows
 
-    store.run = run  # type: ignore[method-assign]
+    return run
 
 
 class _Guarded:

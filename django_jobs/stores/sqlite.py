@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from django.db import OperationalError
 
 from django_jobs import clock, signals
-from django_jobs.records import Claim, HeldRow
+from django_jobs.records import Claim, HeldRow, NewJob
 from django_jobs.stores import lives
 from django_jobs.stores.base import MOST_ERRORS, Store
 
@@ -38,7 +38,6 @@ LOOK_INTERVAL = 0.05
 """Seconds between two looks at the file's version."""
 
 DRAW_IDS = "update sqlite_sequence set seq = seq + %(count)s where name = %(table)s returning seq"
-FIRST_IDS = "insert into sqlite_sequence (name, seq) values (%(table)s, %(count)s)"
 
 VERSION = "pragma data_version"
 DATABASE_LIST = "pragma database_list"
@@ -76,6 +75,7 @@ class SQLiteStore(Store):
 
     needs_proof = False
     wait = ""
+    share = ""
     skip = ""
     wait_to_delete = ""
     skip_to_delete = ""
@@ -160,14 +160,18 @@ class SQLiteStore(Store):
         """Take the file's write lock; waited for within the usual bound, since nothing has happened yet in here."""
         self._run_for_long(connection, BEGIN_ATOMIC, {}, bound=LOCKED_BOUND)
 
-    def draw_ids(self, connection: BaseDatabaseWrapper, count: int) -> list[int]:
+    def insert_many(self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> list[int]:
+        ids = self.draw_ids(connection, len(jobs))
+        self._insert_under(connection, ids, jobs)
+        return list(ids)
+
+    def draw_ids(self, connection: BaseDatabaseWrapper, count: int) -> range:
         """Move the table's AUTOINCREMENT on, as an insert would; the caller's transaction keeps the two together."""
         values = {"table": self._tables["job"].strip('"'), "count": count}
         rows = self.run(connection, DRAW_IDS, values)
-        if not rows:
-            self.run(connection, FIRST_IDS, values)
+        # A table that never had a row has no sequence yet: it begins one with the first row, and from its id.
         last = rows[0][0] if rows else count
-        return list(range(last - count + 1, last + 1))
+        return range(last - count + 1, last + 1)
 
     def notify(self, connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
         """Do nothing: workers see that the file changed."""

@@ -3,9 +3,9 @@
 What differs between databases stands in braces: `{now}`, `{never}` (an instant before all others), `{later:seconds}`
 and `{ago:seconds}` (that long after and before now), `{rows:name}` (a table made from one JSON parameter), `{by:x}`
 (the job of that id, looked up) and `{using:table}` (the same in a delete, for each row), `{few:number}` (always true,
-and rare for a planner), `{append:entry}` (the row's errors with one more), `{wait}` and `{skip}` (how rows are locked;
-`{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too), `{returning:columns}`, `{json:x}`,
-`{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
+and rare for a planner), `{append:entry}` (the row's errors with one more), `{wait}`, `{share}` and `{skip}` (how rows
+are locked; `{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too), `{returning:columns}`,
+`{json:x}`, `{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
 
 Each write names what it expects of a row, and the rows that come back are the answer. Rows in somebody else's hands are
 skipped by the verbs of workers. Those of people wait for them, and lock theirs in the order of their ids.
@@ -21,6 +21,15 @@ ROWS: dict[str, dict[str, str]] = {
         "id": "bigint", "token": "bigint", "state": "text", "attempts": "int", "max_attempts": "int", "crashes": "int",
         "alone": "boolean", "delay": "float8", "entry": "text", "fingerprint": "text",
     },
+    "forwards": {"id": "bigint", "delay": "float8"},
+    "superseded": {
+        "id": "bigint", "token": "bigint", "rival": "bigint", "attempts": "int", "max_attempts": "int",
+        "crashes": "int", "entry": "text",
+    },
+    "keys": {"key": "text"},
+    "replacements": {
+        "key": "text", "args": "text", "kwargs": "text", "run_at": "text", "delay": "float8", "expires": "float8",
+    },
     "queues": {"queue": "text", "room": "int"},
     "names": {"name": "text"},
     "workers": {
@@ -31,6 +40,7 @@ ROWS: dict[str, dict[str, str]] = {
         "id": "bigint", "name": "text", "queue": "text", "priority": "int", "args": "text", "kwargs": "text",
         "run_at": "text", "delay": "float8", "expires": "float8", "max_attempts": "int", "max_crashes": "int",
         "restart": "boolean", "timeout": "float8", "keep": "float8", "keep_failed": "float8", "meta": "text",
+        "on_failure": "text", "unique_key": "text", "unique_for": "float8", "waiting_key": "text",
     },
 }  # fmt: skip
 """The JSON parameters that statements read as tables, with their columns."""
@@ -38,27 +48,94 @@ ROWS: dict[str, dict[str, str]] = {
 INSTANTS = frozenset({"enqueued_at", "run_at", "expires_at", "first_started_at", "started_at", "tick"})
 """The instants among the columns that statements return."""
 
-INSERT = """
+# The server plans it anew each time, on a connection of the caller's; so it says no more than it has to.
+_INSERT = """
 insert into {job} as job (
-  name, queue, priority, args, kwargs, run_at, expires_at, max_attempts, max_crashes, restart, timeout, keep,
-  keep_failed, meta, enqueued_at)
-select %(name)s, %(queue)s, %(priority)s, {json:%(args)s}, {json:%(kwargs)s},
-  coalesce({instant:%(run_at)s}, {later:%(delay)s}),
-  {after:coalesce({instant:%(run_at)s}, {later:%(delay)s}); %(expires)s},
-  %(max_attempts)s, %(max_crashes)s, {boolean:%(restart)s}, {float:%(timeout)s}, {float:%(keep)s},
-  {float:%(keep_failed)s}, {json:%(meta)s}, {now}
-{returning:id, enqueued_at, run_at, expires_at}
+  name, queue, priority, args, kwargs, max_attempts, max_crashes, restart, timeout, keep, keep_failed, meta, on_failure,
+  enqueued_at, COLUMNS)
+values (
+  %(name)s, %(queue)s, %(priority)s, {json:%(args)s}, {json:%(kwargs)s}, %(max_attempts)s, %(max_crashes)s,
+  {boolean:%(restart)s}, {float:%(timeout)s}, {float:%(keep)s}, {float:%(keep_failed)s}, {json:%(meta)s},
+  %(on_failure)s, {now}, INSTANTS)
+CONFLICT{returning:id, enqueued_at, run_at, expires_at}
 """
 
-INSERT_MANY = """
-insert into {job} (
+INSERT = _INSERT.replace("COLUMNS", "run_at").replace("INSTANTS", "{now}").replace("CONFLICT", "")
+
+_LATER = """coalesce({instant:%(run_at)s}, {later:%(delay)s}),
+  {after:coalesce({instant:%(run_at)s}, {later:%(delay)s}); %(expires)s}"""
+
+# A job that waits for its time, or that may come too late.
+INSERT_LATER = _INSERT.replace("COLUMNS", "run_at, expires_at").replace("INSTANTS", _LATER).replace("CONFLICT", "")
+
+# Nothing comes back where another job holds the key; it waits for whoever is about to queue or to end that one.
+INSERT_KEYED = (
+    _INSERT.replace("COLUMNS", "run_at, expires_at, unique_key, unique_until, waiting_key")
+    .replace("INSTANTS", f"{_LATER},\n  %(unique_key)s, {{later:{{float:%(unique_for)s}}}}, %(waiting_key)s")
+    .replace("CONFLICT", "on conflict do nothing ")
+)
+
+_INSERT_MANY = """
+insert into {job} as job (
   id, name, queue, priority, args, kwargs, run_at, expires_at, max_attempts, max_crashes, restart, timeout, keep,
-  keep_failed, meta, enqueued_at)
+  keep_failed, meta, on_failure, enqueued_atMORE)
 select c.id, c.name, c.queue, c.priority, {json:c.args}, {json:c.kwargs},
   coalesce({instant:c.run_at}, {later:c.delay}), {after:coalesce({instant:c.run_at}, {later:c.delay}); c.expires},
-  c.max_attempts, c.max_crashes, c.restart, c.timeout, c.keep, c.keep_failed, {json:c.meta}, {now}
-from {rows:jobs} order by c.id
+  c.max_attempts, c.max_crashes, c.restart, c.timeout, c.keep, c.keep_failed, {json:c.meta}, c.on_failure, {now}VALUES
+from {rows:jobs} where true order by ORDER
 """
+
+INSERT_MANY = _INSERT_MANY.replace("MORE", "").replace("VALUES", "").replace("ORDER", "c.id")
+
+# In the order of their keys, so that two that insert the same ones wait for each other in one direction only.
+INSERT_MANY_KEYED = (
+    _INSERT_MANY.replace("MORE", ", unique_key, unique_until, waiting_key")
+    .replace("VALUES", ",\n  c.unique_key, {later:c.unique_for}, c.waiting_key")
+    .replace("ORDER", "coalesce(c.unique_key, c.waiting_key)")
+    + "on conflict do nothing {returning:id, enqueued_at, run_at, expires_at, unique_key, waiting_key}"
+)
+
+# -- who holds a key
+
+_HOLDS = """job.unique_key in (select c.key from {rows:keys})
+  and (job.state in ('READY', 'RUNNING') or job.worker is not null or job.unique_until is not null)"""
+
+# A key that was to be held for a while after its job's end is free again.
+FREE = f"""
+with todo as materialized (
+  select job.id from {{job}} as job
+  where {_HOLDS} and job.unique_until <= {{now}} and job.worker is null
+    and job.state in ('SUCCESSFUL', 'FAILED', 'CANCELLED')
+  order by job.id {{wait}}
+)
+update {{job}} as job set unique_until = null from todo where {{by:todo.id}} {{returning:id}}
+"""
+
+_HOLDER = """
+select job.id, {utc:job.enqueued_at}, {utc:job.run_at}, {utc:job.expires_at}, job.KEY from {job} as job
+where WHICH order by job.id"""
+
+# Who waits is locked against being claimed before the caller's transaction has ended; many may do so at once.
+_WAITS = "job.KEY in (select c.key from {rows:keys}) and job.state = 'READY'"
+LOCK_UNIQUE = (_HOLDER.replace("WHICH", _WAITS) + " {share}").replace("KEY", "unique_key")
+LOCK_WAITING = (_HOLDER.replace("WHICH", _WAITS) + " {share}").replace("KEY", "waiting_key")
+FIND_UNIQUE = _HOLDER.replace("WHICH", _HOLDS).replace("KEY", "unique_key")
+FIND_WAITING = _HOLDER.replace("WHICH", _WAITS).replace("KEY", "waiting_key")
+
+_REPLACE = """
+with todo as materialized (
+  select job.id, c.args, c.kwargs, coalesce({instant:c.run_at}, {later:c.delay}) as run_at, c.expires
+  from {rows:replacements} join {job} as job on job.KEY = c.key
+  where job.state = 'READY' order by job.id {wait}
+)
+update {job} as job set args = {json:todo.args}, kwargs = {json:todo.kwargs}, run_at = todo.run_at,
+  expires_at = {after:todo.run_at; todo.expires}
+from todo where {by:todo.id}
+{returning:id, enqueued_at, run_at, expires_at, KEY}
+"""
+
+REPLACE_UNIQUE = _REPLACE.replace("KEY", "unique_key")
+REPLACE_WAITING = _REPLACE.replace("KEY", "waiting_key")
 
 # The queues that have READY rows, found by one probe each, whatever else the table holds.
 #
@@ -120,6 +197,12 @@ open as materialized (
 )
 """
 
+# What a claim is made of.
+_CLAIMED = """{returning:id, state, name, queue, priority, args, kwargs, meta, attempts, max_attempts, crashes,
+  max_crashes, alone, restart, timeout, keep, schedule, waiting_key, on_failure, enqueued_at, run_at, first_started_at,
+  started_at, tick}
+"""
+
 # What is taken is looked up by its ids, however small PostgreSQL believes the table to be: it may have made its plan
 # when there was nothing in it, or have counted its rows when there were none. Hence `{by}`, `{few}`, and a `case`
 # around what leaves hardly a row, as it believes.
@@ -157,22 +240,22 @@ update {job} as job set
   prune_at = case when taken.expired then {later:job.keep_failed} end,
   errors = case when taken.expired then {append:%(expiry)s} else job.errors end
 from taken where {by:taken.id} and {few:taken.id} and case when job.state = 'READY' then true else false end
-{returning:id, state, name, queue, priority, args, kwargs, meta, attempts, max_attempts, crashes, max_crashes, alone,
-  restart, timeout, keep, schedule, enqueued_at, run_at, first_started_at, started_at, tick}
 """
+    + _CLAIMED
 )
 
 # What a caller has just queued and runs itself is taken whatever its time, order and queue.
-CLAIM_THIS = """
+CLAIM_THIS = (
+    """
 update {job} as job set
   state = 'RUNNING', token = %(token)s, worker = %(worker)s, last_worker = %(worker)s, attempts = job.attempts + 1,
   first_started_at = coalesce(job.first_started_at, {now}), started_at = {now},
   lease_expires_at = {later:%(lease)s},
   deadline_at = {later:job.timeout + {float:%(grace)s} + {float:%(lease)s}}
 where job.id = %(id)s and job.state = 'READY'
-{returning:id, state, name, queue, priority, args, kwargs, meta, attempts, max_attempts, crashes, max_crashes, alone,
-  restart, timeout, keep, schedule, enqueued_at, run_at, first_started_at, started_at, tick}
 """
+    + _CLAIMED
+)
 
 # Whether a job of these queues is due, and in how many seconds the first of the others will be. Both are asked of each
 # pair, since a due row that can't be claimed just now must not hide the moment of the next. (By EXISTS the planner
@@ -245,6 +328,31 @@ _LAPSED = "(job.lease_expires_at <= {now} or job.deadline_at <= {now})"
 CHANGE = _CHANGE.replace("GUARD", "")
 CHANGE_LAPSED = _CHANGE.replace("GUARD", f"\n    and job.worker is not null and {_LAPSED}")
 
+# What would wait again though another with its key waits: that one isn't claimed meanwhile, nor cancelled.
+_SUPERSEDE = """
+with todo as materialized (
+  select c.* from {rows:superseded} join {job} as job on {by:c.id} join {job} as rival on rival.id = c.rival
+  where job.token = c.token and job.state = 'RUNNING' and rival.state = 'READY'GUARD order by c.id {skip:job, rival}
+)
+update {job} as job set
+  state = 'CANCELLED', attempts = todo.attempts, max_attempts = todo.max_attempts, crashes = todo.crashes,
+  finished_at = {now}, prune_at = {later:job.keep_failed}, errors = {append:todo.entry},
+  worker = null, lease_expires_at = null, deadline_at = null
+from todo where {by:todo.id}
+{returning:id, token}
+"""
+
+SUPERSEDE = _SUPERSEDE.replace("GUARD", "")
+SUPERSEDE_LAPSED = _SUPERSEDE.replace("GUARD", f"\n    and job.worker is not null and {_LAPSED}")
+
+FORWARD = """
+with todo as materialized (
+  select c.* from {rows:forwards} join {job} as job on {by:c.id}
+  where job.state = 'READY' and job.run_at > {later:c.delay} order by c.id {skip}
+)
+update {job} as job set run_at = {later:todo.delay} from todo where {by:todo.id} {returning:id}
+"""
+
 _LET_GO = """
 with todo as materialized (
   select job.id from {rows:leases} join {job} as job on {by:c.id}
@@ -259,7 +367,7 @@ LET_GO_LAPSED = _LET_GO.replace("GUARD", f" and {_LAPSED}")
 
 HELD_COLUMNS = """
 job.id, job.token, job.state, job.worker, job.name, job.queue, job.attempts, job.max_attempts, job.crashes,
-job.max_crashes, job.alone, job.restart
+job.max_crashes, job.alone, job.restart, job.waiting_key, job.on_failure
 """
 
 HELD_BY = f"""
@@ -318,13 +426,43 @@ from todo where {by:todo.id}
 RETRY = """
 with todo as materialized (
   select job.id from {rows:ids} join {job} as job on {by:c.id}
-  where job.state in ('READY', 'FAILED', 'CANCELLED') and job.worker is null order by c.id {wait}
+  where job.state in ('READY', 'FAILED', 'CANCELLED') and job.worker is null
+    and not exists (select 1 from {job} as other where other.id <> job.id and other.unique_key = job.unique_key
+      and (other.state in ('READY', 'RUNNING') or other.worker is not null or other.unique_until is not null))
+    and not exists (select 1 from {job} as other
+      where other.id <> job.id and other.waiting_key = job.waiting_key and other.state = 'READY')
+    and not exists (select 1 from {rows:ids} join {job} as twin on twin.id = c.id
+      where twin.id < job.id and twin.state in ('FAILED', 'CANCELLED') and twin.worker is null
+        and (twin.unique_key = job.unique_key or twin.waiting_key = job.waiting_key))
+  order by c.id {wait}
 )
 update {job} as job set state = 'READY', run_at = {now}, finished_at = null, prune_at = null, expires_at = null,
   crashes = 0, alone = {boolean:0}, first_started_at = null,
   max_attempts = case when job.max_attempts > job.attempts then job.max_attempts else job.attempts + 1 end
 from todo where {by:todo.id}
 {returning:id}
+"""
+
+# A job that has been claimed and waits again counts its attempts on.
+RESCHEDULE = """
+with todo as materialized (
+  select job.id from {rows:ids} join {job} as job on {by:c.id} where job.state = 'READY' order by c.id {wait}
+)
+update {job} as job set queue = coalesce(%(queue)s, job.queue), priority = coalesce(%(priority)s, job.priority),
+  run_at = coalesce({instant:%(run_at)s}, job.run_at), max_attempts = coalesce(%(max_attempts)s, job.max_attempts)
+from todo where {by:todo.id}
+{returning:id}
+"""
+
+# By the index of keys alone, whichever kind a job has.
+KEY_HOLDER = """
+select other.id from {job} as job join {job} as other on other.unique_key = job.unique_key
+  and (other.state in ('READY', 'RUNNING') or other.worker is not null or other.unique_until is not null)
+where job.id = %(id)s and other.id <> job.id
+union all
+select other.id from {job} as job join {job} as other on other.waiting_key = job.waiting_key and other.state = 'READY'
+where job.id = %(id)s and other.id <> job.id
+limit 1
 """
 
 DELETE = """
@@ -390,8 +528,11 @@ select job.id from {{job}} as job where job.id > %(after)s and {_BY_ID} order by
 PULSE = "select {utc:{server_start}}, {utc:{now}}"
 
 WHOLE = (
-    "INSERT", "INSERT_MANY", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO", "LET_GO_LAPSED",
-    "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "DELETE", "PRUNABLE_AFTER", "PRUNE",
-    "PRUNE_ONE", "PULSE", "CLAIM_THIS", "BEAT", "SIGN_OFF", "SWEEP", "WORKERS",
+    "INSERT", "INSERT_LATER", "INSERT_KEYED", "INSERT_MANY", "INSERT_MANY_KEYED", "FREE", "LOCK_UNIQUE",
+    "LOCK_WAITING", "FIND_UNIQUE", "FIND_WAITING", "REPLACE_UNIQUE", "REPLACE_WAITING", "SUPERSEDE",
+    "SUPERSEDE_LAPSED", "FORWARD", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO",
+    "LET_GO_LAPSED", "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "RESCHEDULE",
+    "KEY_HOLDER", "DELETE", "PRUNABLE_AFTER", "PRUNE", "PRUNE_ONE", "PULSE", "CLAIM_THIS", "BEAT", "SIGN_OFF", "SWEEP",
+    "WORKERS",
 )  # fmt: skip
 """The names of those above that are run as they are; CLAIM and NEXT_DUE are composed."""

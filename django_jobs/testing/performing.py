@@ -131,23 +131,25 @@ def _prepared(
 
 def _claim(new: NewJob, attempt: int) -> Claim:
     whole("attempt", attempt, 1)
-    now = clock.now()
+    now, draft = clock.now(), new.draft
     return Claim(
         lease=NO_ROW,
-        name=new.name,
-        queue=new.queue,
-        priority=new.priority,
+        name=draft.name,
+        queue=draft.queue,
+        priority=draft.priority,
         args=new.args,
         kwargs=new.kwargs,
-        meta=new.meta,
+        meta=draft.meta,
         attempt=attempt,
-        max_attempts=new.max_attempts,
+        max_attempts=draft.max_attempts,
         crashes=0,
-        max_crashes=new.max_crashes,
+        max_crashes=draft.max_crashes,
         alone=False,
-        restart=new.restart,
-        timeout=new.timeout,
-        keep=new.keep,
+        restart=draft.restart,
+        timeout=draft.timeout,
+        keep=draft.keep,
         schedule=None,
+        waiting_key=None,
+        on_failure=draft.on_failure,
         instants=(now, now, now, now, None),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from django.db import connection
@@ -14,7 +15,7 @@ from tests.benchmarks import raw
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.figures import Figure, Rejected
 from tests.benchmarks.jobs import noop
-from tests.benchmarks.raw import Row
+from tests.benchmarks.raw import Raw, Row
 
 TURNS = 10
 """So often both sides take turns in one run."""
@@ -23,23 +24,21 @@ TURNS = 10
 def one_by_one(bench: Bench) -> list[Figure]:
     """Queue by `later()`, each a commit of its own, beside plain inserts; connections stay open on both sides."""
     jobs = bench.sizes.one_by_one
+    rows = [row_of(number) for number in range(jobs)]
     ours: list[float] = []
     plain: list[float] = []
     for _ in range(bench.times):
         bench.wipe()
         with closing(raw.connect(bench.url)) as limit:
-            _turn(noop.later, range(bench.sizes.warm_up // 10))
-            _turn(lambda number: limit.insert(row_of(number)), range(bench.sizes.warm_up // 10))
+            sides: list[Callable[[int], object]] = [noop.later, partial(_insert, limit, rows)]
+            for insert in sides:
+                _turn(insert, range(min(jobs, bench.sizes.warm_up // 10)))
             begun = bench.rows()
             spent = [0.0, 0.0]
             for turn in range(TURNS):
                 numbers = range(turn, jobs, TURNS)
-                sides: list[tuple[int, Callable[[int], object]]] = [
-                    (0, noop.later),
-                    (1, lambda number: limit.insert(row_of(number))),
-                ]
-                for side, insert in sides if turn % 2 else reversed(sides):
-                    spent[side] += _turn(insert, numbers)
+                for side in (0, 1) if turn % 2 else (1, 0):
+                    spent[side] += _turn(sides[side], numbers)
         if bench.rows() - begun != 2 * jobs:
             raise Rejected("not every job was queued")
         ours.append(jobs / spent[0])
@@ -49,6 +48,10 @@ def one_by_one(bench: Bench) -> list[Figure]:
     return [
         Figure(name="one_by_one", what=what, unit="jobs/s", values=tuple(ours), raw=tuple(plain), goal=goal),
     ]
+
+
+def _insert(limit: Raw, rows: list[Row], number: int) -> None:
+    limit.insert(rows[number])
 
 
 def _turn(insert: Callable[[int], object], numbers: range) -> float:
@@ -103,4 +106,4 @@ def _timed(bench: Bench, jobs: int, insert: Callable[[], object]) -> float:
 def row_of(number: int) -> Row:
     """Give the row that our own enqueue would write; the raw loop isn't charged with encoding it."""
     job: NewJob = noop.prepare(number)
-    return Row(*(getattr(job, column) for column in Row._fields))
+    return Row(*(getattr(job if column in NewJob._fields else job.draft, column) for column in Row._fields))

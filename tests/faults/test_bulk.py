@@ -13,8 +13,10 @@ from django.test import override_settings
 
 from django_jobs import lifecycle
 from django_jobs.clock import FrozenClock
+from django_jobs.lifecycle import waking
 from django_jobs.models import Job
 from django_jobs.performers import AnyPerformer
+from django_jobs.stores import store_for
 from django_jobs.worker.board import Board
 from django_jobs.worker.crew import Crew
 from django_jobs.worker.link import Link
@@ -46,7 +48,7 @@ class Notes:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        notify = lifecycle.store_for("default").notify
+        notify = store_for("default").notify
 
         def note(connection: BaseDatabaseWrapper, queues: list[str]) -> None:
             self.queues.append(list(queues))
@@ -54,14 +56,14 @@ class Notes:
             notify(connection, queues)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lifecycle.store_for("default"), "notify", note)
+            patch.setattr(store_for("default"), "notify", note)
             yield
 
 
 @pytest.fixture
 def notes() -> Iterator[Notes]:
     taken = Notes()
-    lifecycle._notified.clear()
+    waking._notified.clear()
     with taken.taken():
         yield taken
 
@@ -224,7 +226,7 @@ def meeting_room(make_crew: Callable[..., Crew]) -> Iterator[Room]:
 
 def check_bulk(room: Room, notes: Notes, count: int) -> None:
     room.open()
-    lifecycle._notified.clear()
+    waking._notified.clear()
     notes.queues.clear()
     with transaction.atomic():
         room.performer.later_many([()] * (count - 100))

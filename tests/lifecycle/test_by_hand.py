@@ -8,7 +8,7 @@ from django.test import override_settings
 
 from django_jobs import lifecycle
 from django_jobs.clock import FrozenClock
-from django_jobs.exceptions import JobFinished, JobGone, JobRunning, VerbRefused
+from django_jobs.exceptions import JobFinished, JobGone, JobRunning, JobStopping, JobSucceeded, VerbRefused
 from django_jobs.models import Job
 from django_jobs.outcomes import Cancelled, Failed, Outcome, Succeeded
 from django_jobs.transitions import Place
@@ -87,30 +87,31 @@ def test_a_running_job_is_refused_as_running(verb: str, done: str) -> None:
 
 
 @pytest.mark.parametrize(("verb", "done"), [("retry", "retried"), ("delete", "deleted")])
-def test_a_stopping_job_is_refused_as_running(verb: str, done: str) -> None:
+def test_a_stopping_job_is_refused_as_stopping(verb: str, done: str) -> None:
     job_id = run_job().id
     lifecycle.cancel_one(job_id)
     message = f"job N was cancelled and its body is still stopping, so it was not {done}"
-    assert refused(verb, job_id) == (JobRunning, message)
+    assert refused(verb, job_id) == (JobStopping, message)
+    assert issubclass(JobStopping, JobRunning)
 
 
 def test_a_succeeded_job_is_not_retried() -> None:
     [job_id] = ended(1)
-    assert refused("retry", job_id) == (JobFinished, "job N has succeeded, so it was not retried")
+    assert refused("retry", job_id) == (JobSucceeded, "job N has succeeded, so it was not retried")
 
 
 @pytest.mark.parametrize(
-    ("outcome", "word"),
+    ("outcome", "kind", "word"),
     [
-        (Succeeded(), "has succeeded"),
-        (Failed(failure=failure()), "has failed"),
-        (Cancelled(), "was cancelled before"),
+        (Succeeded(), JobSucceeded, "has succeeded"),
+        (Failed(failure=failure()), JobFinished, "has failed"),
+        (Cancelled(), JobFinished, "was cancelled before"),
     ],
 )
-def test_a_finished_job_is_not_cancelled(outcome: Outcome, word: str) -> None:
+def test_a_finished_job_is_not_cancelled(outcome: Outcome, kind: type[JobFinished], word: str) -> None:
     claim = run_job()
     settle(claim, outcome)
-    assert refused("cancel", claim.id) == (JobFinished, f"job N {word}, so it was not cancelled")
+    assert refused("cancel", claim.id) == (kind, f"job N {word}, so it was not cancelled")
 
 
 def test_a_stopping_job_is_not_cancelled_again() -> None:

@@ -42,6 +42,22 @@ def test_after_the_commit_each_job_is_told(heard: list[Heard], django_capture_on
     ]
 
 
+def test_who_listens_to_one_name_only_is_told(django_capture_on_commit_callbacks: Any) -> None:
+    name, told = "shop.greet", []
+
+    def listen(*, job_id: int, **_: Any) -> None:
+        told.append(job_id)
+
+    signals.job_enqueued.connect(listen, sender=name)
+    try:
+        with django_capture_on_commit_callbacks(execute=True):
+            inserted = lifecycle.enqueue(new_job(name=name), using="default")
+            lifecycle.enqueue(new_job(name="shop.bill"), using="default")
+    finally:
+        signals.job_enqueued.disconnect(listen, sender=name)
+    assert told == [inserted.id]
+
+
 def test_what_a_savepoint_takes_back_is_not_told(heard: list[Heard], django_capture_on_commit_callbacks: Any) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         kept = lifecycle.enqueue(new_job(), using="default")

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import IntegrityError, OperationalError
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs import lifecycle
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job
 from django_jobs.outcomes import Cancelled, Failed, Outcome, Released, Retried, Snoozed, Succeeded
-from django_jobs.records import Claim
-from django_jobs.transitions import Place
+from django_jobs.records import Claim, Lease
+from django_jobs.stores import store_for
+from django_jobs.transitions import Change, Place
 from tests.factories import (
     claim_one,
     failure,
@@ -261,9 +264,19 @@ def test_a_job_that_something_refers_to_keeps_no_other_from_being_pruned(
     assert words(heard)[-2:] == ["odd", "jobs_pruned"]
 
 
-def test_a_reclaimed_row_that_a_constraint_refuses_holds_no_other_up(heard: list[Heard], frozen: FrozenClock) -> None:
+def test_a_reclaimed_row_that_a_constraint_refuses_holds_no_other_up(
+    heard: list[Heard], frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     offender, other = run_job(), run_job()
-    clash(offender)
+    store = store_for("default")
+    write = store.reclaim
+
+    def refuse(on: BaseDatabaseWrapper, changes: Sequence[Change]) -> set[Lease]:
+        if any(change.lease == offender.lease for change in changes):
+            raise IntegrityError("violates a constraint of somebody's")
+        return write(on, changes)
+
+    monkeypatch.setattr(store, "reclaim", refuse)
     frozen.advance(seconds(61))
     assert lifecycle.reclaim(connection()) == 2
     assert [place_of(offender.id), place_of(other.id)] == [Place.RUNNING, Place.READY]

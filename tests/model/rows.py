@@ -44,7 +44,7 @@ def claim_of(setting: Setting, hand: Hand) -> Claim:
         lease=records.Lease(hand.lease[0] + 1, hand.lease[1]), name="model.job", queue="default", priority=0, args="[]",
         kwargs="{}", meta="{}", attempt=hand.attempt, max_attempts=hand.max_attempts, crashes=hand.crashes,
         max_crashes=setting.max_crashes, alone=hand.alone, restart=setting.restart, timeout=300.0, keep=setting.keep,
-        schedule=None, instants=(NOON, NOON, NOON, NOON, None),
+        schedule=None, waiting_key=None, on_failure="", instants=(NOON, NOON, NOON, NOON, None),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from django_jobs.clock import FrozenClock
 from django_jobs.exceptions import JobFinished, JobGone, JobRunning
 from django_jobs.models import Job, JobStat, Queue, Schedule, Worker
 from django_jobs.outcomes import Failed, Succeeded
+from django_jobs.records import Moved
 from django_jobs.stores import store_for
 from django_jobs.transitions import Place
 from tests.factories import NOON, failure, new_job, place_of, queue_job, read, run_job, seconds, write
@@ -115,20 +116,20 @@ def test_counts_of_nothing_are_empty() -> None:
 
 def test_retry_moves_what_it_can_and_gives_the_ids() -> None:
     failed, running = ended(Failed(failure=failure())), run_job().id
-    assert Job.objects.all().retry() == [failed]
+    assert Job.objects.all().retry().ids == (failed,)
     assert [place_of(failed), place_of(running)] == [Place.READY, Place.RUNNING]
 
 
 def test_cancel_moves_what_it_can_and_gives_the_ids() -> None:
     waiting, running, succeeded = queue_job(), run_job().id, ended(Succeeded())
-    assert Job.objects.cancel("not needed") == [waiting, running]
+    assert Job.objects.cancel("not needed").ids == (waiting, running)
     assert place_of(succeeded) is Place.SUCCESSFUL
     assert read(waiting).errors[0]["reason"] == "not needed"
 
 
 def test_verbs_heed_the_filter() -> None:
     mail, bulk = queue_job(queue="mail"), queue_job(queue="bulk")
-    assert Job.objects.in_queue("mail").cancel() == [mail]
+    assert Job.objects.in_queue("mail").cancel().ids == (mail,)
     assert place_of(bulk) is Place.READY
 
 
@@ -153,10 +154,11 @@ def test_prune_deletes_what_is_past_its_keeping(frozen: FrozenClock) -> None:
 def test_the_async_forms_do_the_same() -> None:
     job_id = queue_job()
 
-    async def cancel_and_retry() -> tuple[list[int], list[int]]:
-        return await Job.objects.filter(pk=job_id).acancel("no"), await Job.objects.filter(pk=job_id).aretry()
+    async def verbs() -> list[Moved]:
+        jobs = Job.objects.filter(pk=job_id)
+        return [await jobs.acancel("no"), await jobs.aretry(), await jobs.areschedule(priority=5)]
 
-    assert async_to_sync(cancel_and_retry)() == ([job_id], [job_id])
+    assert async_to_sync(verbs)() == [Moved(ids=(job_id,))] * 3
 
 
 # -- writes past the verbs
@@ -289,8 +291,8 @@ class ReadsFromAReplica:
 def test_verbs_decide_and_write_where_writes_go() -> None:
     first, second, third = queue_job(), queue_job(), queue_job()
     with override_settings(DATABASE_ROUTERS=[ReadsFromAReplica()]):
-        assert Job.objects.filter(pk=first).cancel() == [first]
-        assert Job.objects.filter(pk=first).retry() == [first]
+        assert Job.objects.filter(pk=first).cancel().ids == (first,)
+        assert Job.objects.filter(pk=first).retry().ids == (first,)
         assert Job.objects.filter(pk=second).delete() == (1, {"django_jobs.Job": 1})
         assert Job.objects.prune() == 0
         job = Job(pk=third)
@@ -305,7 +307,7 @@ def test_verbs_decide_and_write_where_writes_go() -> None:
 @pytest.mark.django_db(databases=["default", "other"])
 def test_verbs_work_where_a_queryset_looks() -> None:
     job_id = lifecycle.enqueue(new_job(), using="other").id
-    assert Job.objects.using("other").cancel() == [job_id]
+    assert Job.objects.using("other").cancel().ids == (job_id,)
     job = Job.objects.using("other").get(pk=job_id)
     job.retry()
     assert job.delete() == (1, {"django_jobs.Job": 1})

@@ -283,17 +283,18 @@ def _summands(text: str, pieces: Sequence[Piece]) -> Iterator[Mutant]:
 
 def _columns(text: str, clauses: Sequence[Sequence[Piece]]) -> Iterator[Mutant]:
     """Leave out each column of an insert, with its value."""
-    for into, select in pairwise(clauses):
-        if not (into[0].is_word("insert") and select[0].is_word("select")):
+    for into, clause in pairwise(clauses):
+        if not (into[0].is_word("insert") and clause[0].is_word("select", "values")):
             continue
         columns = next(piece for piece in into if piece.text.startswith("("))
-        names, values = _split(columns.inner, ","), _split(select[1:], ",")
+        given = clause[1].inner if clause[0].is_word("values") else clause[1:]
+        names, values = _split(columns.inner, ","), _split(given, ",")
         for number, name in enumerate(names):
             rest = [_said(text, other) for n, other in enumerate(names) if n != number]
-            given = [_said(text, other) for n, other in enumerate(values) if n != number]
-            between = text[columns.end : select[1].start]
-            instead = f"({', '.join(rest)}){between}{', '.join(given)}"
-            yield Mutant(f"without column {_said(text, name)}", columns.start, select[-1].end, instead)
+            left = [_said(text, other) for n, other in enumerate(values) if n != number]
+            between = text[columns.end : given[0].start]
+            instead = f"({', '.join(rest)}){between}{', '.join(left)}"
+            yield Mutant(f"without column {_said(text, name)}", columns.start, given[-1].end, instead)
 
 
 # -- saying

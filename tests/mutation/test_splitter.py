@@ -122,6 +122,10 @@ def test_assignments_and_columns_are_left_out() -> None:
         "insert into t (b) select {now} from u",
         "insert into t (a) select 1 from u",
     ]
+    assert made("insert into t (a, b) values (1, {now}) {returning:id}") == [
+        "insert into t (b) values ({now}) {returning:id}",
+        "insert into t (a) values (1) {returning:id}",
+    ]
 
 
 def test_a_part_that_begins_with_and_is_a_condition() -> None:

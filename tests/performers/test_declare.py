@@ -12,7 +12,7 @@ from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.db.models import TextChoices
 from django.test import override_settings
 
-from django_jobs import Attempt, backoff, job
+from django_jobs import Attempt, Snooze, backoff, job
 from django_jobs.performers import UNSET, AnyPerformer, clashes, forget, get_performer, registered
 from tests.declaring import at_the_top, declared
 
@@ -153,6 +153,21 @@ def test_wrong_aliases_are_refused(aliases: Any, problem: type[Exception], messa
         ("expires", timedelta(-1), ValueError, "expires: datetime.timedelta(days=-1) is negative; give seconds,"),
         ("restart", 1, TypeError, "restart=1: give True or False"),
         ("atomic", "yes", TypeError, "atomic='yes': give True or False"),
+        (
+            "retry_on",
+            "KeyError",
+            TypeError,
+            "retry_on='KeyError': give subclasses of Exception, one or a tuple of them",
+        ),
+        (
+            "retry_on",
+            (KeyError, 5),
+            TypeError,
+            "retry_on=(<class 'KeyError'>, 5): give subclasses of Exception, one or",
+        ),
+        ("give_up_on", SystemExit, TypeError, "give_up_on=<class 'SystemExit'>: give subclasses of Exception, one or"),
+        ("give_up_on", KeyError(), TypeError, "give_up_on=KeyError(): give subclasses of Exception, one or a tuple"),
+        ("give_up_on", Snooze, TypeError, "give_up_on=<class 'django_jobs.exceptions.Snooze'>: Snooze says by itself"),
         ("takes_attempt", "yes", TypeError, "takes_attempt='yes': give True or False"),
     ],
 )
@@ -191,7 +206,7 @@ def test_any_backoff_of_number_and_perhaps_exception_will_do(chosen: Any, declar
         ("attempts", "@job() has no option 'attempts'; did you mean max_attempts?"),
         ("meta", "@job() has no option 'meta'; it takes queue, priority, max_attempts, max_crashes, backoff, timeout"),
         ("start", "@job() has no option 'start'; "),
-        ("unique", "@job() has no option 'unique'; it takes queue, priority"),
+        ("uniqe", "@job() has no option 'uniqe'; did you mean unique?"),
     ],
 )
 def test_an_unknown_option_is_refused_with_the_nearest_or_all_of_them(option: str, message: str) -> None:
@@ -416,8 +431,7 @@ def test_a_performer_is_atomic_only_if_it_says_so(declare: Declare) -> None:
 
 
 def test_single_jobs_cannot_be_made_atomic(declare: Declare) -> None:
-    message = "using() has no option 'atomic'; it takes queue, priority, max_attempts, timeout, keep, expires, meta"
-    with pytest.raises(TypeError, match=exactly(message)):
+    with pytest.raises(TypeError, match=r"^using\(\) has no option 'atomic'; it takes queue, priority, max_attempts, "):
         declare(plain).using(atomic=True)  # type: ignore[call-arg]
 
 

@@ -290,7 +290,10 @@ def test_using_can_take_a_limit_of_the_policy_away(declare: Declare) -> None:
     assert declare(act, expires="1h").using(expires=None).later().expires_at is None
 
 
-OPTIONS = "it takes queue, priority, max_attempts, timeout, keep, expires, meta"
+OPTIONS = (
+    "it takes queue, priority, max_attempts, timeout, keep, expires, meta, unique, unique_while_waiting, on_duplicate, "
+    "unique_for"
+)
 
 
 @pytest.mark.parametrize(
@@ -438,6 +441,18 @@ def test_expires_counts_from_the_moment_it_may_run(send: AnyPerformer, frozen: F
     assert using.after("1h").later(1).expires_at == NOON + timedelta(minutes=70)
     assert using.at(NOON + timedelta(days=1)).later(1).expires_at == NOON + timedelta(days=1, minutes=10)
     assert using.at(NOON - timedelta(days=1)).later(1).expires_at == NOON - timedelta(days=1) + timedelta(minutes=10)
+
+
+def test_a_moment_beyond_the_calendar_is_an_error(send: AnyPerformer) -> None:
+    last = datetime(9999, 12, 31, 23, tzinfo=UTC)
+    assert send.at(last).later(1).run_at == last
+    with pytest.raises(ValueError, match=r"^at\(.*\): in UTC this is no year from 1 to 9999$"):
+        send.at(last.replace(tzinfo=timezone(timedelta(hours=-1))))
+    using = send.at(last).using(expires="2h")
+    for call in (lambda: using.later(1), lambda: using.later_many([(1,)]), lambda: using.prepare(1)):
+        with pytest.raises(ValueError, match=r"^expires=2:00:00: at\(.*\) and that are after the year 9999"):
+            call()
+    assert rows() == [("tests.nowhere.send", [1], {})]
 
 
 # -- many
@@ -749,6 +764,14 @@ def test_the_callers_objects_are_not_changed(take: AnyPerformer) -> None:
     assert (meta, options) == ({"why": ["import"]}, {"priority": 1})
 
 
+def test_what_meta_holds_is_read_at_each_call(take: AnyPerformer) -> None:
+    meta = {"why": ["import"]}
+    using = take.using(meta=meta)
+    first = using.later()
+    meta["why"].append("again")
+    assert (first.meta, using.later().meta) == ({"why": ["import"]}, {"why": ["import", "again"]})
+
+
 def test_meta_said_is_not_followed_when_it_changes_later(take: AnyPerformer) -> None:
     meta = {"why": "import"}
     using = take.using(meta=meta)
@@ -769,6 +792,22 @@ def test_language_and_time_zone_are_noted_only_where_they_differ_from_the_projec
         assert send.later(1).meta == {"time_zone": "Asia/Tokyo"}
     with translation.override(None):
         assert send.later(1).meta == {}
+
+
+def test_zones_of_one_offset_are_told_apart(send: AnyPerformer) -> None:
+    for name in ("here", "there"):
+        with django_timezone.override(timezone(timedelta(hours=5), name)):
+            assert send.later(1).meta == {"time_zone": name}
+            assert send.prepare(1).draft.meta == f'{{"time_zone":"{name}"}}'
+
+
+def test_calls_in_the_same_surroundings_share_a_draft(send: AnyPerformer) -> None:
+    first, second = send.prepare(1), send.prepare(2)
+    with translation.override("fr"):
+        other = send.prepare(3)
+    assert first.draft is second.draft
+    assert other.draft is not first.draft
+    assert send.prepare(4).draft == first.draft
 
 
 def test_what_using_says_goes_beside_them_and_wins(send: AnyPerformer) -> None:

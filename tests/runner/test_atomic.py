@@ -16,6 +16,7 @@ from django.test import TestCase
 
 from django_jobs import Cancel, GiveUp, Retry, Snooze, lifecycle, runner, signals, work_one
 from django_jobs.exceptions import Interruption, JobCancelled, JobLost, JobTimeout
+from django_jobs.lifecycle import running
 from django_jobs.models import Job
 from django_jobs.outcomes import (
     Cancelled,
@@ -541,7 +542,7 @@ def test_a_row_that_is_locked_for_a_moment_is_waited_for(postgresql: None, monke
         claim = claim_one()
         with locked_elsewhere(claim.id) as other:
             sleeps = Sleeps(lambda count: other.rollback() if count == 3 else None)
-            monkeypatch.setattr(lifecycle, "time", sleeps)
+            monkeypatch.setattr(running, "time", sleeps)
             assert isinstance(runner.run(claim), Committed)
     assert (sleeps.count, groups()) == (3, ["done"])
 
@@ -584,7 +585,7 @@ def test_a_cancel_that_holds_the_lock_is_waited_for_and_heard(
                     assert store_for("default").cancel(other, [claim.id], reason="") == {job.pk}
                     other.commit()
 
-            monkeypatch.setattr(lifecycle, "time", Sleeps(cancel))
+            monkeypatch.setattr(running, "time", Sleeps(cancel))
             assert runner.run(claim) == Cancelled(reason="cancelled while it ran")
     assert groups() == []
 
@@ -597,7 +598,7 @@ def test_a_row_that_stays_locked_fails_the_attempt_within_a_bound(
         performer.later()
         claim = claim_one()
         with locked_elsewhere(claim.id):
-            monkeypatch.setattr(lifecycle, "time", sleeps := Sleeps())
+            monkeypatch.setattr(running, "time", sleeps := Sleeps())
             ending = runner.run(claim)
             assert lifecycle.settle(connection, [(claim, ending)]) == [(claim, ending)]
         assert lifecycle.settle(connection, [(claim, ending)]) == []

@@ -67,6 +67,38 @@ def test_the_last_failed_attempt_fails_the_job(form: Form, frozen: FrozenClock) 
     assert [entry["attempt"] for entry in run.job.errors] == [1, 2, 3]
 
 
+# -- what is worth another attempt
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "state"),
+    [
+        ({"give_up_on": ValueError}, ValueError("no"), "FAILED"),
+        ({"give_up_on": (KeyError, ValueError)}, UnicodeError("of a subclass"), "FAILED"),
+        ({"give_up_on": [ValueError]}, KeyError("another"), "READY"),
+        ({"retry_on": ValueError}, ValueError("no"), "READY"),
+        ({"retry_on": (KeyError, ValueError)}, UnicodeError("of a subclass"), "READY"),
+        ({"retry_on": ValueError}, KeyError("another"), "FAILED"),
+        ({"retry_on": Exception, "give_up_on": KeyError}, KeyError("both"), "FAILED"),
+        ({"retry_on": ()}, KeyError("nothing is"), "FAILED"),
+        ({"retry_on": (), "give_up_on": ()}, KeyError("nothing is"), "FAILED"),
+        ({"retry_on": ValueError}, SystemExit("is no Exception"), "READY"),
+        ({"retry_on": ValueError}, Retry("asked for"), "READY"),
+        ({"give_up_on": Exception}, Snooze(5), "READY"),
+    ],
+)
+def test_the_policy_says_what_is_worth_another_attempt(
+    form: Form, policy: dict[str, Any], error: BaseException, state: str
+) -> None:
+    run = perform(form(raising(error)), policy=policy)
+    assert run.job.state == state
+    if state == "FAILED":
+        assert isinstance(run.outcome, GaveUp)
+        assert (run.error["kind"], run.error["exception"]) == ("gave_up", f"builtins.{type(error).__name__}")
+        assert run.error["traceback"].endswith(f"{type(error).__name__}: {error}\n")
+        assert run.job.attempts == 1
+
+
 # -- control words, raised and returned alike
 
 

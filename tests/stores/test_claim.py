@@ -470,6 +470,8 @@ def test_a_claim_tells_all_that_a_run_needs(store: Store, connection: BaseDataba
         timeout=1.5,
         keep=86_400.0,
         schedule="nightly",
+        waiting_key=None,
+        on_failure="",
         instants=claim.instants,
     )
     assert (claim.enqueued_at, claim.run_at, claim.tick) == (NOON, NOON, NOON)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -10,7 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_jobs import clock, lifecycle
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job
-from django_jobs.records import Inserted, Queued
+from django_jobs.records import Inserted, NewJob, Queued
 from django_jobs.stores.base import Store
 from tests.factories import NOON, new_job, queue_job, read, seconds
 
@@ -88,6 +90,23 @@ def test_insert_writes_what_the_job_says_and_leaves_the_rest_empty(
 def test_insert_many_writes_the_same_row(store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock) -> None:
     [job_id] = store.insert_many(connection, [THE_JOB])
     assert every_column(job_id) == THE_ROW
+
+
+@pytest.mark.parametrize(
+    ("waits", "expected"),
+    [
+        ({"delay": seconds(90)}, {"run_at": NOON + seconds(90)}),
+        ({"run_at": NOON - seconds(90)}, {"run_at": NOON - seconds(90)}),
+        ({"expires": seconds(0)}, {"expires_at": NOON}),
+        ({"delay": seconds(5), "expires": seconds(5)}, {"run_at": NOON + seconds(5), "expires_at": NOON + seconds(10)}),
+    ],
+)
+def test_a_job_that_waits_or_expires_is_the_same_row_but_for_that(
+    store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock, waits: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    job = NewJob(replace(THE_JOB.draft, **waits), THE_JOB.args, THE_JOB.kwargs)
+    ids = [store.insert(connection, job).id, *store.insert_many(connection, [job])]
+    assert [every_column(job_id) for job_id in ids] == [THE_ROW | expected] * 2
 
 
 def test_no_limits_are_null(store: Store, connection: BaseDatabaseWrapper) -> None:
@@ -214,6 +233,7 @@ def test_the_first_rows_a_table_ever_had_may_be_a_bulk_call(connection: BaseData
         cursor.execute("delete from sqlite_sequence where name = %s", [Job._meta.db_table])
     queued = lifecycle.enqueue_many([new_job(args=f"[{n}]") for n in range(3)], using="default")
     assert [one.id for one in queued] == [1, 2, 3]
+    Job.objects.all().delete()
     assert queue_job() == 4
 
 

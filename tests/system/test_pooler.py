@@ -11,6 +11,8 @@ import pytest
 from django.db import connections
 
 from django_jobs.models import Job
+from django_jobs.stores import store_for
+from tests.factories import new_job, seconds
 from tests.system.poolers import through_pooler, transaction_pooler
 from tests.system.processes import lines, until, workers
 from tests.yard import jobs
@@ -68,6 +70,22 @@ def test_o27_jobs_run_fail_are_retried_and_cancelled_and_workers_stop(pooler: No
     assert ended(waiting)
     assert waiting.state == "SUCCESSFUL"
     assert sorted(lines(marks), key=int) == [f"{n}" for n in range(300)]
+
+
+def test_o27_jobs_are_queued_one_by_one_and_many_at_once() -> None:
+    with transaction_pooler(connections["default"].settings_dict["USER"] or "postgres") as port:
+        pooled = connections["default"].copy()
+        pooled.settings_dict = {**pooled.settings_dict, **through_pooler(port)}
+        store = store_for("default")
+        try:
+            for number in range(20):
+                one = store.insert(pooled, new_job(args=f"[{number}]"))
+                later = store.insert(pooled, new_job(args=f"[{number}]", delay=seconds(1)))
+                many = store.insert_many(pooled, [new_job(args=f"[{number}]"), new_job(args=f"[{number}]")])
+                numbers = Job.objects.filter(pk__in=[one.id, later.id, *many]).values_list("args", flat=True)
+                assert list(numbers) == [[number]] * 4
+        finally:
+            pooled.close()
 
 
 def test_o27_a_direct_way_to_listen_lets_workers_be_woken(pooler: None, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from django_jobs import Cancel, GiveUp, Retry, Snooze, current_attempt, enqueue,
 from django_jobs.exceptions import UnencodableValue
 from django_jobs.models import Job
 from django_jobs.performers import AnyPerformer, modes
-from django_jobs.testing import drain, jobs_mode, run_jobs
+from django_jobs.testing import assert_enqueued, drain, jobs_mode, run_jobs
 from tests.declaring import declared
 from tests.shop.jobs import broken, greet, greeted
 
@@ -208,6 +208,36 @@ def test_jobs_that_run_jobs_runs_go_on_in_the_mode_of_the_test() -> None:
         with jobs_mode("inline"):
             assert len(run_jobs().jobs) == 1
     assert greeted == ["Ada", "begun"]
+
+
+def test_a_key_that_a_waiting_job_holds_keeps_others_from_being_queued() -> None:
+    holder = greet.using(unique="greeting").later("Ada")
+    with jobs_mode("inline"):
+        assert greet.using(unique="greeting").later("Bo") == holder
+        [first, second] = greet.using(unique="greeting").later_many([("Cy",), ("Di",)])
+    assert (first.id, first.duplicate, second.id, second.duplicate) == (holder.pk, True, holder.pk, True)
+    assert greeted == []
+    run_jobs()
+    with jobs_mode("inline"):
+        greet.using(unique="greeting").later("Bo")
+    assert greeted == ["Ada", "Bo"]
+
+
+def test_the_job_that_follows_a_failure_is_queued() -> None:
+    def fail() -> None:
+        raise LookupError
+
+    def follow(failed_id: int) -> None: ...
+
+    with (
+        declared(follow) as following,
+        declared(fail, max_attempts=1, on_failure=following) as performer,
+        jobs_mode("inline"),
+    ):
+        with pytest.raises(LookupError):
+            performer.later()
+        assert_enqueued(following, Job.objects.get(state="FAILED").pk)
+        assert drain().succeeded == 1
 
 
 def test_delay_and_moment_are_ignored() -> None:

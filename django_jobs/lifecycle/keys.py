@@ -1,0 +1,147 @@
+"""Write: who gets a key, who holds it, and what becomes of a job that would wait again while another with it waits.
+
+The database decides, by two unique indexes. An insert that meets a holder writes nothing and breaks no transaction; it
+waits for a twin that isn't committed yet, and for a holder that is about to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from django_jobs import transitions
+from django_jobs.exceptions import DuplicateJob, KeyContended
+from django_jobs.records import Inserted, Lease, NewJob
+from django_jobs.states import State
+from django_jobs.stores import store_for
+from django_jobs.transitions import Change
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+TRIES = 3
+"""So often a key is tried for whose holder is gone again when it is looked for."""
+
+
+# -- queueing
+
+
+def insert_keyed(connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> list[Inserted]:
+    """Insert jobs that have keys, and give for each what stands in the table then, in their order.
+
+    Of twins the first is inserted, and holds the key for the others. Raises DuplicateJob where a job says so, and
+    KeyContended; then the caller takes back what was written.
+    """
+    wanted = _firsts(jobs)
+    found: dict[str, Inserted] = {}
+    for _ in range(TRIES):
+        found |= _inserted(connection, [job for key, job in wanted.items() if key not in found])
+        found |= _held(connection, [job for key, job in wanted.items() if key not in found])
+        if len(found) == len(wanted):
+            return _answers(jobs, found)
+    raise KeyContended(next(key for key in wanted if key not in found), tries=TRIES)
+
+
+def _firsts(jobs: Sequence[NewJob]) -> dict[str, NewJob]:
+    """Give one job for each key: the first, or the last of the twins that are to replace it."""
+    firsts: dict[str, NewJob] = {}
+    for job in jobs:
+        if job.draft.on_duplicate == "replace":
+            firsts[_key(job)] = job
+        else:
+            firsts.setdefault(_key(job), job)
+    return firsts
+
+
+def _answers(jobs: Sequence[NewJob], found: Mapping[str, Inserted]) -> list[Inserted]:
+    answers: list[Inserted] = []
+    answered: set[str] = set()
+    for job in jobs:
+        key = _key(job)
+        inserted = found[key]
+        if not inserted.duplicate and key not in answered:
+            answers.append(inserted)
+        elif job.draft.on_duplicate == "raise":
+            raise DuplicateJob(key, holder_id=inserted.id)
+        else:
+            is_replaced = job.draft.on_duplicate == "replace" and (inserted.replaced or not inserted.duplicate)
+            answers.append(inserted._replace(duplicate=True, replaced=is_replaced))
+        answered.add(key)
+    return answers
+
+
+def _key(job: NewJob) -> str:
+    assert job.key is not None
+    return job.key
+
+
+def _inserted(connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> dict[str, Inserted]:
+    """Insert those whose keys nobody holds, or holds any longer."""
+    if not jobs:
+        return {}
+    store = store_for(connection.alias)
+    inserted = store.insert_keyed(connection, jobs)
+    others = [job for job in jobs if job.key not in inserted]
+    unique = [job.unique_key for job in others if job.unique_key is not None]
+    if unique and store.free(connection, unique):
+        inserted |= store.insert_keyed(connection, others)
+    return inserted
+
+
+def _held(connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> dict[str, Inserted]:
+    """Find the holders of the others' keys.
+
+    One that waits is locked, so that it isn't claimed before the change is visible for which it was asked again; one
+    that runs may have missed that change.
+    """
+    store = store_for(connection.alias)
+    found: dict[str, Inserted] = {}
+    for waiting in (False, True):
+        kind = [job for job in jobs if (job.waiting_key is not None) is waiting]
+        if replacing := [job for job in kind if job.draft.on_duplicate == "replace"]:
+            found |= store.replace(connection, replacing, waiting=waiting)
+        if returning := [_key(job) for job in kind if job.draft.on_duplicate == "return"]:
+            found |= store.lock_holders(connection, returning, waiting=waiting)
+        if others := [_key(job) for job in kind if job.key not in found]:
+            found |= store.find_holders(connection, others, waiting=waiting)
+    return found
+
+
+# -- jobs that would wait again
+
+
+def superseding(connection: BaseDatabaseWrapper, changes: Sequence[Change], keys: Mapping[Lease, str]) -> list[Change]:
+    """Cancel what would wait again though another with its key waits; that one is brought forward to the earlier time.
+
+    `keys` are the waiting keys of those that have one. Of several changes with one key the first is kept. Nothing is
+    written but times; who comes to wait after this is found by the index.
+    """
+    again = {change.lease: keys[change.lease] for change in changes if _waits(change) and change.lease in keys}
+    if not again:
+        return list(changes)
+    store = store_for(connection.alias)
+    rivals = {key: held.id for key, held in store.find_holders(connection, again.values(), waiting=True).items()}
+    kept: dict[str, Change] = {}
+    forward: dict[int, timedelta | None] = {}
+    decided: dict[Lease, Change] = {}
+    for change in changes:
+        key = again.get(change.lease)
+        if key is None:
+            decided[change.lease] = change
+        elif (rival := rivals.get(key)) is not None:
+            forward[rival] = transitions.sooner(forward[rival], change.delay) if rival in forward else change.delay
+            decided[change.lease] = transitions.supersede(change, rival)
+        elif (first := kept.get(key)) is not None:
+            first = kept[key] = first._replace(delay=transitions.sooner(first.delay, change.delay))
+            decided[first.lease] = first
+            decided[change.lease] = transitions.supersede(change, first.lease.id)
+        else:
+            decided[change.lease] = kept[key] = change
+    if forward:
+        store.forward(connection, forward)
+    return list(decided.values())
+
+
+def _waits(change: Change) -> bool:
+    return change.state is State.READY and change.superseded_by is None
