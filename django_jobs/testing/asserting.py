@@ -7,12 +7,16 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from asgiref.sync import sync_to_async
 from django.apps import apps
+from django.core.exceptions import SynchronousOnlyOperation
 
 from django_jobs import signals
 from django_jobs.durations import Duration
 from django_jobs.outcomes import Succeeded
+from django_jobs.performers.queueing import refuse_in_event_loop
 from django_jobs.states import State
+from django_jobs.testing.awaiting import awaited
 from django_jobs.testing.blocks import is_block
 from django_jobs.testing.expecting import Expected, listed, shown
 from django_jobs.testing.targets import Target, rows, whole
@@ -39,7 +43,7 @@ def assert_enqueued(
     """Assert that the job (a performer, or a stored name) waits to run, and give the jobs that are meant.
 
     In a `with` statement: that it is queued within the block, whether or not it has run since; the list is filled at
-    the block's end. That goes for the call which is written in the `with` statement itself.
+    the block's end. That goes for the call which is written in the `with` statement itself, or in `async with`.
 
     Arguments are matched by parameter: those not given are any, defaults count, `unittest.mock.ANY` equals everything.
     `run_at` (aware) and `delay` (a duration from the moment of queueing) hold within a second. `match` is given each
@@ -119,11 +123,18 @@ def enqueued_jobs(
     return [one for one in rows().ready() if expected.matches(one)]
 
 
+aassert_enqueued = awaited(assert_enqueued)
+aassert_not_enqueued = awaited(assert_not_enqueued)
+aassert_num_enqueued = awaited(assert_num_enqueued)
+aenqueued_jobs = awaited(enqueued_jobs)
+
+
 def check(expected: Expected, *, count: int | None, is_block: bool) -> Enqueued:
     """Check at once, or at the end of a block. `count` None stands for one or more."""
     __tracebackhide__ = True
     enqueued = Enqueued(expected, count=count)
     if not is_block:
+        refuse_in_event_loop("an assertion", "aassert_enqueued")
         enqueued.look(list(rows().ready()))
     return enqueued
 
@@ -140,6 +151,7 @@ class Enqueued(list["Job"]):
 
     def __enter__(self) -> Self:
         """Have only jobs count that are queued from now on."""
+        _refuse_block_in_event_loop()
         self.clear()
         self._mark = rows().values_list("id", flat=True).last() or 0
         signals.ends.hear(self._hear)
@@ -156,6 +168,17 @@ class Enqueued(list["Job"]):
             known = {job.pk for job in kept}
             gone = [job for job in self._gone if job.pk not in known]
             self.look(sorted([*kept, *gone], key=lambda job: job.pk))
+
+    async def __aenter__(self) -> Self:
+        """Do as `__enter__`, in async code."""
+        return await sync_to_async(self.__enter__)()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Do as `__exit__`, in async code."""
+        __tracebackhide__ = True
+        await sync_to_async(self.__exit__)(kind, error, traceback)
 
     def _hear(self, ends: list[End]) -> None:
         """Remember jobs that were queued, have run, and are gone since their keeping is 0."""
@@ -211,6 +234,14 @@ class Enqueued(list["Job"]):
         if ended:
             told.append(f"Same job, but it waits no longer: {listed(ended)}")
         return told
+
+
+def _refuse_block_in_event_loop() -> None:
+    try:
+        refuse_in_event_loop("assert_enqueued", "aassert_enqueued")
+    except SynchronousOnlyOperation:
+        message = "this block would block the running event loop: it asks the database; write `async with`"
+        raise SynchronousOnlyOperation(message) from None
 
 
 def _times(number: int) -> str:

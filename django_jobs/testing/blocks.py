@@ -9,7 +9,7 @@ from __future__ import annotations
 import dis
 import inspect
 
-_ENTERS = frozenset({"BEFORE_WITH", "LOAD_SPECIAL"})
+_ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL"})
 """The instructions that `with` begins by: Python 3.11 to 3.13, and 3.14 after a COPY."""
 
 _BETWEEN = frozenset({"CACHE", "NOP", "EXTENDED_ARG", "NOT_TAKEN"})

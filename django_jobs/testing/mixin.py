@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_jobs.testing.asserting import assert_enqueued, assert_not_enqueued, assert_num_enqueued, enqueued_jobs
-from django_jobs.testing.live import live_worker
-from django_jobs.testing.modes import jobs_mode
-from django_jobs.testing.performing import aperform, perform
-from django_jobs.testing.running import adrain, arun_jobs, drain, run_jobs
-from django_jobs.testing.surviving import assert_idempotent, crash_after
+from django_jobs.testing import asserting, live, modes, performing, running, surviving
 
 if TYPE_CHECKING:
     from django_jobs.models import Job
@@ -21,39 +16,51 @@ class JobsMixin:
     `assertEnqueued` is the function `assert_enqueued`, and so on: their docstrings say what they take and raise.
     """
 
-    assertEnqueued = staticmethod(assert_enqueued)  # noqa: N815 - as unittest names its own
-    assertNotEnqueued = staticmethod(assert_not_enqueued)  # noqa: N815
-    assertNumEnqueued = staticmethod(assert_num_enqueued)  # noqa: N815
-    assertIdempotent = staticmethod(assert_idempotent)  # noqa: N815
-    enqueued_jobs = staticmethod(enqueued_jobs)
-    run_jobs = staticmethod(run_jobs)
-    arun_jobs = staticmethod(arun_jobs)
-    drain = staticmethod(drain)
-    adrain = staticmethod(adrain)
-    perform = staticmethod(perform)
-    aperform = staticmethod(aperform)
-    crash_after = staticmethod(crash_after)
+    assertEnqueued = staticmethod(asserting.assert_enqueued)  # noqa: N815 - as unittest names its own
+    aassertEnqueued = staticmethod(asserting.aassert_enqueued)  # noqa: N815
+    assertNotEnqueued = staticmethod(asserting.assert_not_enqueued)  # noqa: N815
+    aassertNotEnqueued = staticmethod(asserting.aassert_not_enqueued)  # noqa: N815
+    assertNumEnqueued = staticmethod(asserting.assert_num_enqueued)  # noqa: N815
+    aassertNumEnqueued = staticmethod(asserting.aassert_num_enqueued)  # noqa: N815
+    assertIdempotent = staticmethod(surviving.assert_idempotent)  # noqa: N815
+    aassertIdempotent = staticmethod(surviving.aassert_idempotent)  # noqa: N815
+    enqueued_jobs = staticmethod(asserting.enqueued_jobs)
+    aenqueued_jobs = staticmethod(asserting.aenqueued_jobs)
+    run_jobs = staticmethod(running.run_jobs)
+    arun_jobs = staticmethod(running.arun_jobs)
+    drain = staticmethod(running.drain)
+    adrain = staticmethod(running.adrain)
+    perform = staticmethod(performing.perform)
+    aperform = staticmethod(performing.aperform)
+    crash_after = staticmethod(surviving.crash_after)
+    acrash_after = staticmethod(surviving.acrash_after)
 
 
 class JobsFixture:
-    """What the fixture `django_jobs` gives a test; each method is the function of that name."""
+    """What the fixture `django_jobs` gives a test; each method is the function of that name, `run` is `run_jobs`."""
 
-    assert_enqueued = staticmethod(assert_enqueued)
-    assert_not_enqueued = staticmethod(assert_not_enqueued)
-    assert_num_enqueued = staticmethod(assert_num_enqueued)
-    assert_idempotent = staticmethod(assert_idempotent)
-    enqueued_jobs = staticmethod(enqueued_jobs)
-    run = staticmethod(run_jobs)
-    arun = staticmethod(arun_jobs)
-    drain = staticmethod(drain)
-    adrain = staticmethod(adrain)
-    perform = staticmethod(perform)
-    aperform = staticmethod(aperform)
-    crash_after = staticmethod(crash_after)
-    mode = staticmethod(jobs_mode)
-    live_worker = staticmethod(live_worker)
+    assert_enqueued = staticmethod(asserting.assert_enqueued)
+    aassert_enqueued = staticmethod(asserting.aassert_enqueued)
+    assert_not_enqueued = staticmethod(asserting.assert_not_enqueued)
+    aassert_not_enqueued = staticmethod(asserting.aassert_not_enqueued)
+    assert_num_enqueued = staticmethod(asserting.assert_num_enqueued)
+    aassert_num_enqueued = staticmethod(asserting.aassert_num_enqueued)
+    assert_idempotent = staticmethod(surviving.assert_idempotent)
+    aassert_idempotent = staticmethod(surviving.aassert_idempotent)
+    enqueued_jobs = staticmethod(asserting.enqueued_jobs)
+    aenqueued_jobs = staticmethod(asserting.aenqueued_jobs)
+    run = staticmethod(running.run_jobs)
+    arun = staticmethod(running.arun_jobs)
+    drain = staticmethod(running.drain)
+    adrain = staticmethod(running.adrain)
+    perform = staticmethod(performing.perform)
+    aperform = staticmethod(performing.aperform)
+    crash_after = staticmethod(surviving.crash_after)
+    acrash_after = staticmethod(surviving.acrash_after)
+    mode = staticmethod(modes.jobs_mode)
+    live_worker = staticmethod(live.live_worker)
 
     @property
     def enqueued(self) -> list[Job]:
         """The jobs that wait to run, the oldest first."""
-        return enqueued_jobs()
+        return asserting.enqueued_jobs()

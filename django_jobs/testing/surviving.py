@@ -18,6 +18,7 @@ from django_jobs.performers import Performer, modes
 from django_jobs.performers.queueing import refuse_in_event_loop
 from django_jobs.records import Claim, Failure
 from django_jobs.states import State
+from django_jobs.testing.awaiting import awaited
 from django_jobs.testing.modes import jobs_mode
 from django_jobs.testing.performing import perform
 from django_jobs.testing.targets import rows, whole
@@ -42,7 +43,7 @@ def assert_idempotent(
     Raises AssertionError with what differs, and what the body raised.
     """
     __tracebackhide__ = True
-    refuse_in_event_loop("assert_idempotent", "sync_to_async(assert_idempotent)")
+    refuse_in_event_loop("assert_idempotent", "aassert_idempotent")
     look = snapshot or _counts
     perform(job, *args, **kwargs)
     first = look()
@@ -85,7 +86,7 @@ def crash_after(job: Job | Performer[..., ..., Any], n_queries: int, /, *args: A
     and where the body made fewer queries; what the body raised by itself; ValueError for a job that doesn't wait.
     """
     __tracebackhide__ = True
-    refuse_in_event_loop("crash_after", "sync_to_async(crash_after)")
+    refuse_in_event_loop("crash_after", "acrash_after")
     whole("n_queries", n_queries, 0)
     with jobs_mode("manual"):
         row = job.using().later(*args, **kwargs) if isinstance(job, Performer) else job
@@ -107,6 +108,10 @@ def crash_after(job: Job | Performer[..., ..., Any], n_queries: int, /, *args: A
     if row.state not in (State.READY, State.FAILED):
         raise AssertionError(f"{row} hasn't come back from a crash: it is {row.state}")
     return row
+
+
+aassert_idempotent = awaited(assert_idempotent)
+acrash_after = awaited(crash_after)
 
 
 class _Killed(BaseException):

@@ -10,6 +10,7 @@ from unittest.mock import ANY
 
 import pytest
 from django.contrib.auth.models import Group
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 from django.test import TestCase
 
@@ -298,6 +299,28 @@ class TestAMixin(JobsMixin, TestCase):
             assert len(self.enqueued_jobs(greet)) == 1
         assert self.run_jobs().succeeded == 1
         assert self.drain() == self.run_jobs()
+
+    async def test_async_tests_have_forms_of_their_own(self) -> None:
+        async with self.assertEnqueued(greet, "Ada") as found, self.assertNotEnqueued(broken):
+            job = await greet.alater(name="Ada")
+        assert found == [job]
+        assert await self.aassertEnqueued(greet, "Ada") == [job]
+        await self.aassertNotEnqueued(broken)
+        await self.aassertNumEnqueued(1)
+        assert await self.aenqueued_jobs() == [job]
+        with pytest.raises(AssertionError, match="Nothing is enqueued"):
+            async with self.assertEnqueued(greet):
+                pass
+        with pytest.raises(AssertionError, match="Not enqueued"):
+            await self.aassertEnqueued(broken)
+        assert (await self.acrash_after(greet, 0, "Bo")).state == "READY"
+        await self.aassertIdempotent(greet, "Ada")
+
+    async def test_a_form_that_would_block_names_the_one_that_does_not(self) -> None:
+        with pytest.raises(SynchronousOnlyOperation, match=r"write: await aassert_enqueued\(…\)"):
+            self.assertEnqueued(greet)
+        with pytest.raises(SynchronousOnlyOperation, match="write `async with`"), self.assertEnqueued(greet):
+            pass
 
     def test_a_failure_is_one_of_the_test(self) -> None:
         with pytest.raises(self.failureException, match="Nothing is enqueued"):

@@ -20,6 +20,11 @@ class Said:
 
     def __exit__(self, *_: object) -> None: ...
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
 
 def ask(*_: Any, **__: Any) -> Said:
     return Said(block=is_block())
@@ -65,14 +70,15 @@ def test_a_call_in_a_block_is_none_of_its_own() -> None:
         assert not ask().block
 
 
-async def in_async_code() -> tuple[bool, bool]:
+async def in_async_code() -> tuple[bool, bool, bool]:
     plain = ask()
     with ask() as block:
-        return plain.block, block.block
+        async with ask() as async_block:
+            return plain.block, block.block, async_block.block
 
 
 def test_async_code_is_read_too() -> None:
-    assert asyncio.run(in_async_code()) == (False, True)
+    assert asyncio.run(in_async_code()) == (False, True, True)
 
 
 def test_a_block_may_be_written_in_a_loop_and_in_a_nested_function() -> None:

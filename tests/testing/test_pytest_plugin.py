@@ -27,6 +27,7 @@ else:
 DATABASES = {"default": database}
 INSTALLED_APPS = ["django_jobs", "django.contrib.auth", "django.contrib.contenttypes"]
 USE_TZ = True
+MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}
 """
 
 JOBS = """

@@ -69,6 +69,13 @@ class TestWithRealTransactions(TransactionTestCase):
         assert greeted == ["Ada"]
         assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("django_jobs")]
 
+    def test_time_may_pass(self) -> None:
+        greet.after(hours=1).later(name="Ada")
+        broken.later()
+        done = drain(until="1d")
+        assert (done.succeeded, done.retried, done.failed) == (1, 4, 1)
+        assert clock.frozen_now() is None
+
 
 @pytest.mark.django_db
 def test_jobs_that_jobs_queue_are_run_too() -> None:

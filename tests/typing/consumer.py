@@ -227,6 +227,11 @@ class SignUpTests(JobsMixin, TestCase):
         assert_type(await self.arun_jobs(until=60), Drained)
         assert_type(await self.adrain(), Drained)
         assert_type(await self.aperform(deliver, "ada@example.org"), int)
+        async with self.assertEnqueued(send_welcome, 5) as found:
+            await send_welcome.alater(5)
+        assert_type(found[0], Job)
+        assert_type(await self.aenqueued_jobs(send_welcome, queue="mail"), list[Job])
+        await self.aassertNotEnqueued(charge)
 
 
 def test_one_job_alone() -> None:
