@@ -49,6 +49,13 @@ class Draft:
         return self.run_at is None and not self.delay and self.expires is None
 
 
+class Key(NamedTuple):
+    """A key and its kind: held while a job waits, runs or is held, or only while it waits."""
+
+    text: str
+    is_waiting: bool
+
+
 class NewJob(NamedTuple):
     """A job that isn't queued yet: a draft, with its arguments bound and encoded. `args` and `kwargs` are JSON text.
 
@@ -64,9 +71,11 @@ class NewJob(NamedTuple):
     waiting_key: str | None = None
 
     @property
-    def key(self) -> str | None:
+    def key(self) -> Key | None:
         """The key that it is to hold, of whichever kind."""
-        return self.waiting_key if self.unique_key is None else self.unique_key
+        if self.unique_key is not None:
+            return Key(self.unique_key, is_waiting=False)
+        return None if self.waiting_key is None else Key(self.waiting_key, is_waiting=True)
 
     @property
     def name(self) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from django_jobs import transitions
 from django_jobs.exceptions import DuplicateJob, KeyContended
-from django_jobs.records import Inserted, Lease, NewJob
+from django_jobs.records import Inserted, Key, Lease, NewJob
 from django_jobs.states import State
 from django_jobs.stores import store_for
 from django_jobs.transitions import Change
@@ -34,18 +34,18 @@ def insert_keyed(connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> lis
     KeyContended; then the caller takes back what was written.
     """
     wanted = _firsts(jobs)
-    found: dict[str, Inserted] = {}
+    found: dict[Key, Inserted] = {}
     for _ in range(TRIES):
         found |= _inserted(connection, [job for key, job in wanted.items() if key not in found])
         found |= _held(connection, [job for key, job in wanted.items() if key not in found])
         if len(found) == len(wanted):
             return _answers(jobs, found)
-    raise KeyContended(next(key for key in wanted if key not in found), tries=TRIES)
+    raise KeyContended(next(key.text for key in wanted if key not in found), tries=TRIES)
 
 
-def _firsts(jobs: Sequence[NewJob]) -> dict[str, NewJob]:
+def _firsts(jobs: Sequence[NewJob]) -> dict[Key, NewJob]:
     """Give one job for each key: the first, or the last of the twins that are to replace it."""
-    firsts: dict[str, NewJob] = {}
+    firsts: dict[Key, NewJob] = {}
     for job in jobs:
         if job.draft.on_duplicate == "replace":
             firsts[_key(job)] = job
@@ -54,16 +54,16 @@ def _firsts(jobs: Sequence[NewJob]) -> dict[str, NewJob]:
     return firsts
 
 
-def _answers(jobs: Sequence[NewJob], found: Mapping[str, Inserted]) -> list[Inserted]:
+def _answers(jobs: Sequence[NewJob], found: Mapping[Key, Inserted]) -> list[Inserted]:
     answers: list[Inserted] = []
-    answered: set[str] = set()
+    answered: set[Key] = set()
     for job in jobs:
         key = _key(job)
         inserted = found[key]
         if not inserted.duplicate and key not in answered:
             answers.append(inserted)
         elif job.draft.on_duplicate == "raise":
-            raise DuplicateJob(key, holder_id=inserted.id)
+            raise DuplicateJob(key.text, holder_id=inserted.id)
         else:
             is_replaced = job.draft.on_duplicate == "replace" and (inserted.replaced or not inserted.duplicate)
             answers.append(inserted._replace(duplicate=True, replaced=is_replaced))
@@ -71,12 +71,12 @@ def _answers(jobs: Sequence[NewJob], found: Mapping[str, Inserted]) -> list[Inse
     return answers
 
 
-def _key(job: NewJob) -> str:
+def _key(job: NewJob) -> Key:
     assert job.key is not None
     return job.key
 
 
-def _inserted(connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> dict[str, Inserted]:
+def _inserted(connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> dict[Key, Inserted]:
     """Insert those whose keys nobody holds, or holds any longer."""
     if not jobs:
         return {}
@@ -89,22 +89,29 @@ def _inserted(connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> dict[s
     return inserted
 
 
-def _held(connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> dict[str, Inserted]:
+def _held(connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> dict[Key, Inserted]:
     """Find the holders of the others' keys.
 
     One that waits is locked, so that it isn't claimed before the change is visible for which it was asked again; one
     that runs may have missed that change.
     """
+    found: dict[Key, Inserted] = {}
+    for waiting in (False, True):
+        kind = [job for job in jobs if _key(job).is_waiting is waiting]
+        held = _holders(connection, kind, waiting=waiting)
+        found |= {Key(text, is_waiting=waiting): holder for text, holder in held.items()}
+    return found
+
+
+def _holders(connection: BaseDatabaseWrapper, jobs: Sequence[NewJob], *, waiting: bool) -> dict[str, Inserted]:
     store = store_for(connection.alias)
     found: dict[str, Inserted] = {}
-    for waiting in (False, True):
-        kind = [job for job in jobs if (job.waiting_key is not None) is waiting]
-        if replacing := [job for job in kind if job.draft.on_duplicate == "replace"]:
-            found |= store.replace(connection, replacing, waiting=waiting)
-        if returning := [_key(job) for job in kind if job.draft.on_duplicate == "return"]:
-            found |= store.lock_holders(connection, returning, waiting=waiting)
-        if others := [_key(job) for job in kind if job.key not in found]:
-            found |= store.find_holders(connection, others, waiting=waiting)
+    if replacing := [job for job in jobs if job.draft.on_duplicate == "replace"]:
+        found |= store.replace(connection, replacing, waiting=waiting)
+    if returning := [_key(job).text for job in jobs if job.draft.on_duplicate == "return"]:
+        found |= store.lock_holders(connection, returning, waiting=waiting)
+    if others := [text for text in (_key(job).text for job in jobs) if text not in found]:
+        found |= store.find_holders(connection, others, waiting=waiting)
     return found
 
 

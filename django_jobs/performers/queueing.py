@@ -68,7 +68,7 @@ def insert(job: NewJob) -> Job:
         if (holder := model._base_manager.using(alias).filter(pk=inserted.id).first()) is not None:
             holder.duplicate, holder.replaced = True, inserted.replaced
             return holder
-    raise KeyContended(job.key or "", tries=lifecycle.TRIES)
+    raise KeyContended(job.key.text if job.key else "", tries=lifecycle.TRIES)
 
 
 def insert_many(jobs: list[NewJob]) -> list[Queued]:

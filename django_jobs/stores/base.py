@@ -25,6 +25,7 @@ from django_jobs.records import (
     Failure,
     HeldRow,
     Inserted,
+    Key,
     Lease,
     NewJob,
     Places,
@@ -113,18 +114,19 @@ class Store(ABC):
 
     # -- keys
 
-    def insert_keyed(self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> dict[str, Inserted]:
+    def insert_keyed(self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> dict[Key, Inserted]:
         """Insert READY rows each of which has a key of its own, and give by their keys those that nobody else held.
 
         More than one are inserted within a transaction of the caller's.
         """
         if len(jobs) == 1:
             rows = self.run(connection, statements.INSERT_KEYED, self._job_values(jobs[0]))
-            return dict.fromkeys([jobs[0].key or ""], _read_inserted(rows[0])) if rows else {}
-        inserted: dict[str, Inserted] = {}
+            return {key: _read_inserted(rows[0])} if rows and (key := jobs[0].key) else {}
+        inserted: dict[Key, Inserted] = {}
         for part in self._job_rows(self.draw_ids(connection, len(jobs)), jobs):
             for row in self.run(connection, statements.INSERT_MANY_KEYED, {"jobs": part}):
-                inserted[row[4] if row[5] is None else row[5]] = _read_inserted(row)
+                key = Key(row[5], is_waiting=True) if row[4] is None else Key(row[4], is_waiting=False)
+                inserted[key] = _read_inserted(row)
         return inserted
 
     def free(self, connection: BaseDatabaseWrapper, keys: Iterable[str]) -> int:
@@ -156,7 +158,9 @@ class Store(ABC):
         rows = []
         for job in jobs:
             values = self._job_values(job)
-            rows.append({"key": job.key, **{name: values[name] for name in wanted}})
+            rows.append(
+                {"key": job.waiting_key if waiting else job.unique_key, **{name: values[name] for name in wanted}}
+            )
         sql = statements.REPLACE_WAITING if waiting else statements.REPLACE_UNIQUE
         replaced = self.run(connection, sql, {"replacements": _dump(rows)})
         return {row[4]: _read_inserted(row)._replace(duplicate=True, replaced=True) for row in replaced}

@@ -11,13 +11,17 @@ from django_jobs.clock import FrozenClock
 from django_jobs.exceptions import JobFinished, JobGone, JobRunning, JobStopping, JobSucceeded, VerbRefused
 from django_jobs.models import Job
 from django_jobs.outcomes import Cancelled, Failed, Outcome, Succeeded
+from django_jobs.records import Moved, Places
 from django_jobs.transitions import Place
 from tests.factories import (
+    NOON,
+    claim_one,
     failure,
     new_job,
     place_of,
     queue_job,
     queue_jobs,
+    read,
     run_job,
     seconds,
 )
@@ -166,3 +170,88 @@ def test_the_setting_says_where_verbs_by_hand_work() -> None:
     lifecycle.delete_one(job_id)
     with pytest.raises(JobGone):
         lifecycle.delete_one(job_id)
+
+
+# -- reschedule
+
+
+def test_reschedule_moves_what_waits(frozen: FrozenClock) -> None:
+    waiting, running = queue_job(priority=1), run_job(queue="other").id
+    later = NOON + seconds(60)
+    places = Places(queue="aside", priority=-5, run_at=later, max_attempts=9)
+    assert lifecycle.reschedule([running, waiting, 10**12], places) == [waiting]
+    row = read(waiting)
+    assert (row.state, row.queue, row.priority, row.run_at, row.max_attempts) == ("READY", "aside", -5, later, 9)
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        (Places(queue="aside"), ("aside", 3, NOON, 4)),
+        (Places(priority=0), ("mail", 0, NOON, 4)),
+        (Places(run_at=NOON + seconds(5)), ("mail", 3, NOON + seconds(5), 4)),
+        (Places(max_attempts=1), ("mail", 3, NOON, 1)),
+    ],
+)
+def test_what_is_not_said_stays(frozen: FrozenClock, places: Places, expected: tuple[object, ...]) -> None:
+    job_id = queue_job(queue="mail", priority=3, max_attempts=4)
+    lifecycle.reschedule_one(job_id, places)
+    row = read(job_id)
+    assert (row.queue, row.priority, row.run_at, row.max_attempts) == expected
+
+
+def test_a_rescheduled_job_is_claimed_where_it_waits_now(frozen: FrozenClock) -> None:
+    job_id = queue_job()
+    lifecycle.reschedule_one(job_id, Places(queue="aside", run_at=NOON + seconds(5)))
+    frozen.advance(seconds(5))
+    assert claim_one(queues=("aside",)).id == job_id
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind", "word"),
+    [
+        (Succeeded(), JobSucceeded, "has succeeded"),
+        (Failed(failure=failure()), JobFinished, "has failed"),
+        (Cancelled(), JobFinished, "was cancelled before"),
+    ],
+)
+def test_a_finished_job_is_not_rescheduled(outcome: Outcome, kind: type[JobFinished], word: str) -> None:
+    claim = run_job()
+    settle(claim, outcome)
+    with pytest.raises(kind, match=f"^job {claim.id} {word}, so it was not rescheduled$"):
+        lifecycle.reschedule_one(claim.id, Places(priority=1))
+
+
+def test_a_running_job_is_not_rescheduled() -> None:
+    job_id = run_job().id
+    with pytest.raises(JobRunning, match=f"^job {job_id} is running now, so it was not rescheduled$"):
+        lifecycle.reschedule_one(job_id, Places(priority=1))
+    lifecycle.cancel_one(job_id)
+    with pytest.raises(JobStopping):
+        lifecycle.reschedule_one(job_id, Places(priority=1))
+
+
+# -- why the others stay
+
+
+def test_it_is_said_of_each_that_stays_why() -> None:
+    waiting, running = queue_job(), run_job().id
+    [succeeded] = ended(1)
+    failed, stopping, cancelled = run_job(), run_job(), run_job()
+    settle(failed, Failed(failure=failure()))
+    settle(cancelled, Cancelled())
+    lifecycle.cancel_one(stopping.id)
+    ids = [waiting, running, succeeded, failed.id, stopping.id, cancelled.id, 10**12]
+    moved = lifecycle.moved_and_why(ids, [waiting])
+    assert moved == Moved(
+        ids=(waiting,),
+        skipped={
+            "cancelled": (cancelled.id,),
+            "failed": (failed.id,),
+            "gone": (10**12,),
+            "running": (running,),
+            "stopping": (stopping.id,),
+            "succeeded": (succeeded,),
+        },
+    )
+    assert len(moved) == 1

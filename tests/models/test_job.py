@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -159,6 +160,53 @@ def test_the_async_forms_do_the_same() -> None:
         return [await jobs.acancel("no"), await jobs.aretry(), await jobs.areschedule(priority=5)]
 
     assert async_to_sync(verbs)() == [Moved(ids=(job_id,))] * 3
+
+
+def test_querysets_say_what_they_moved_and_why_the_others_stay() -> None:
+    waiting, running = queue_job(), run_job().id
+    moved = Job.objects.reschedule(queue="aside", priority=3)
+    assert moved == Moved(ids=(waiting,), skipped={"running": (running,)})
+    assert read(waiting).queue == "aside"
+    assert Job.objects.cancel() == Moved(ids=(waiting, running))
+    assert Job.objects.cancel() == Moved(ids=(), skipped={"cancelled": (waiting,), "stopping": (running,)})
+    assert Job.objects.retry() == Moved(ids=(waiting,), skipped={"stopping": (running,)})
+
+
+@pytest.mark.parametrize(
+    ("places", "problem", "message"),
+    [
+        ({}, TypeError, "reschedule() takes queue, priority, run_at, max_attempts; give at least one"),
+        ({"queue": "two words"}, ValueError, "queue='two words': give 1 to 100 characters"),
+        ({"priority": 101}, ValueError, "priority=101: give a whole number from -100 to 100"),
+        ({"max_attempts": 0}, ValueError, "max_attempts=0: give a whole number from 1"),
+        ({"run_at": 5}, TypeError, "run_at(5): give a datetime"),
+        ({"run_at": datetime(2026, 1, 1)}, ValueError, "run_at(datetime.datetime(2026, 1, 1, 0, 0)): this datetime is"),
+        ({"prio": 5}, TypeError, "reschedule() has no option 'prio'; did you mean priority?"),
+    ],
+)
+def test_a_wrong_place_is_refused(places: dict[str, Any], problem: type[Exception], message: str) -> None:
+    job = read(queue_job())
+    for reschedule in (job.reschedule, Job.objects.reschedule):
+        with pytest.raises(problem, match=re.escape(message)):
+            reschedule(**places)
+    assert read(job.pk).queue == "default"
+
+
+def test_a_job_is_rescheduled_and_read_anew() -> None:
+    job = read(queue_job())
+    job.reschedule(priority=9)
+    assert job.priority == 9
+    async_to_sync(job.areschedule)(queue="aside")
+    assert (job.queue, read(job.pk).queue) == ("aside", "aside")
+
+
+def test_a_copy_is_a_new_job_with_what_was_said_of_the_first() -> None:
+    first = read(queue_job(queue="mail", priority=4, args='[1,{"$set":["a"]}]', kwargs='{"x":"ü"}', meta='{"why":1}'))
+    lifecycle.cancel([first.pk])
+    for copy in (first.copy(), async_to_sync(first.acopy)()):
+        assert (copy.state, copy.attempts, copy.pk > first.pk) == ("READY", 0, True)
+        same = ("name", "queue", "priority", "args", "kwargs", "meta", "max_attempts", "timeout", "keep", "keep_failed")
+        assert [getattr(copy, name) for name in same] == [getattr(first, name) for name in same]
 
 
 # -- writes past the verbs

@@ -1,0 +1,167 @@
+"""A performer that hears of a job's failure is queued in the transaction that writes it, whoever does."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from django_jobs import lifecycle
+from django_jobs.clock import FrozenClock
+from django_jobs.models import Job
+from django_jobs.outcomes import Cancelled, Failed, GaveUp, Outcome, Retried, Succeeded
+from django_jobs.performers import AnyPerformer
+from django_jobs.records import Failure
+from django_jobs.stores import store_for
+from tests.declaring import declared
+from tests.factories import claim_one, failure, read, seconds
+from tests.lifecycle.hearing import Heard, connection, settle, words
+
+pytestmark = pytest.mark.django_db
+
+DIED = Failure(kind="crash", reason="killed by signal 9")
+
+
+@pytest.fixture
+def tidy() -> Iterator[AnyPerformer]:
+    def tidy(job_id: int) -> None: ...
+
+    with declared(tidy, name="shop.tidy", queue="aside", priority=7) as performer:
+        yield performer
+
+
+@pytest.fixture
+def act(tidy: AnyPerformer) -> Iterator[AnyPerformer]:
+    def act() -> None: ...
+
+    with declared(act, name="shop.act", on_failure=tidy, max_attempts=1, max_crashes=1) as performer:
+        yield performer
+
+
+def followed() -> list[Job]:
+    return list(Job.objects.named("shop.tidy").order_by("pk"))
+
+
+@pytest.mark.parametrize("outcome", [Failed(failure=failure()), GaveUp(failure=failure())])
+def test_it_gets_the_id_of_the_job_that_failed(act: AnyPerformer, outcome: Outcome, heard: list[Heard]) -> None:
+    act.later()
+    claim = claim_one()
+    heard.clear()
+    settle(claim, outcome)
+    [job] = followed()
+    assert (job.args, job.queue, job.priority, job.state) == ([claim.id], "aside", 7, "READY")
+    assert read(claim.id).state == "FAILED"
+
+
+@pytest.mark.parametrize(
+    "outcome", [Succeeded(), Cancelled(), Retried(failure=failure(), delay=seconds(5), patient=True)]
+)
+def test_any_other_end_is_not_followed(act: AnyPerformer, outcome: Outcome) -> None:
+    act.using(max_attempts=2).later()
+    settle(claim_one(), outcome)
+    assert followed() == []
+
+
+def test_a_retry_that_is_the_last_is(act: AnyPerformer) -> None:
+    act.later()
+    settle(claim_one(), Retried(failure=failure(), delay=seconds(5)))
+    assert len(followed()) == 1
+
+
+def test_each_arrival_in_failed_is_followed_once(act: AnyPerformer) -> None:
+    job = act.later()
+    for _ in range(2):
+        claim = claim_one(queues=("default",))
+        settle(claim, Failed(failure=failure()))
+        settle(claim, Failed(failure=failure()))
+        job.retry()
+    assert [follower.args for follower in followed()] == [[job.pk], [job.pk]]
+
+
+class TestWhoeverWritesIt:
+    def test_a_dead_worker(self, act: AnyPerformer) -> None:
+        act.later()
+        claim = claim_one()
+        lifecycle.bury(connection(), "worker-1", running={claim.lease}, failure=DIED)
+        assert read(claim.id).state == "FAILED"
+        assert [job.args for job in followed()] == [[claim.id]]
+
+    def test_a_lapsed_lease(self, act: AnyPerformer, frozen: FrozenClock) -> None:
+        act.later()
+        claim = claim_one()
+        frozen.advance(seconds(61))
+        lifecycle.reclaim(connection())
+        assert read(claim.id).state == "FAILED"
+        assert [job.args for job in followed()] == [[claim.id]]
+
+
+def test_a_name_alone_will_do_also_of_one_that_nobody_knows_here() -> None:
+    def act() -> None: ...
+
+    with declared(act, name="shop.act", on_failure="other.service", max_attempts=1) as performer:
+        performer.later()
+        claim = claim_one()
+        settle(claim, Failed(failure=failure()))
+    [job] = Job.objects.named("other.service")
+    assert (job.args, job.queue) == ([claim.id], "default")
+
+
+def test_one_that_cannot_be_queued_is_told_and_holds_nothing_up(heard: list[Heard]) -> None:
+    def act() -> None: ...
+
+    def takes_none() -> None: ...
+
+    with (
+        declared(takes_none, name="shop.takes_none"),
+        declared(act, name="shop.act", on_failure="shop.takes_none", max_attempts=1) as performer,
+    ):
+        performer.later()
+        claim = claim_one()
+        heard.clear()
+        settle(claim, Failed(failure=failure()))
+    assert read(claim.id).state == "FAILED"
+    assert words(heard) == ["odd", "job_finished"]
+    message = f"job {claim.id} has failed, and shop.takes_none can't be queued to hear of it: "
+    assert heard[0].said["message"].startswith(message)
+    assert heard[0].said["level"] == logging.ERROR
+
+
+@pytest.mark.django_db(transaction=True)
+def test_both_are_written_or_none_on_a_connection_of_our_own(
+    act: AnyPerformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act.later()
+    claim = claim_one()
+    store = store_for("default")
+
+    def breaks(*_: Any) -> list[int]:
+        raise ConnectionError("the connection is closed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "insert_many", breaks)
+        with pytest.raises(ConnectionError):
+            settle(claim, Failed(failure=failure()))
+    assert connections["default"].get_autocommit()
+    assert (read(claim.id).state, followed()) == ("RUNNING", [])
+    assert settle(claim, Failed(failure=failure())) == []
+    assert (read(claim.id).state, len(followed())) == ("FAILED", 1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_hear_of_it_after_the_commit(
+    act: AnyPerformer, monkeypatch: pytest.MonkeyPatch, heard: list[Heard]
+) -> None:
+    seen: list[tuple[list[str], int]] = []
+
+    def note(on: Any, queues: Any) -> None:
+        seen.append((list(queues), len(followed())))
+
+    act.later()
+    claim = claim_one()
+    monkeypatch.setattr(store_for("default"), "notify", note)
+    settle(claim, Failed(failure=failure()))
+    assert (["aside"], 1) in seen
+    assert [one.said["queue"] for one in heard if one.signal == "job_enqueued"][-1] == "aside"
