@@ -21,8 +21,7 @@ def is_block() -> bool:
     caller = here and here.f_back and here.f_back.f_back
     if caller is None:
         return False
-    following = [one.opname for one in dis.get_instructions(caller.f_code) if one.offset > caller.f_lasti]
-    said = [name for name in following[:8] if name not in _BETWEEN]
-    if said[:1] == ["COPY"]:
-        said = said[1:]
-    return bool(said) and said[0] in _ENTERS
+    following = (one.opname for one in dis.get_instructions(caller.f_code) if one.offset > caller.f_lasti)
+    said = (name for name in following if name not in _BETWEEN)
+    first = next(said, "")
+    return (next(said, "") if first == "COPY" else first) in _ENTERS

@@ -12,9 +12,9 @@ from django.apps import apps
 from django.core import mail
 from django.db import connections, router
 
-from django_jobs import lifecycle, runner, signals
+from django_jobs import lifecycle, runner
 from django_jobs.conf import settings
-from django_jobs.performers import Performer, modes
+from django_jobs.performers import AnyPerformer, Performer, get_performer, modes
 from django_jobs.performers.queueing import refuse_in_event_loop
 from django_jobs.records import Claim, Failure
 from django_jobs.states import State
@@ -124,45 +124,51 @@ _ABOUT_TRANSACTIONS = re.compile(r"\s*(SAVEPOINT|RELEASE|ROLLBACK|BEGIN|COMMIT|S
 class _Death:
     """Counts the queries of a body, and raises in place of the one that is too many, and of all thereafter."""
 
-    def __init__(self, claim: Claim, n_queries: int) -> None:
-        self._claim = claim
+    def __init__(self, n_queries: int) -> None:
         self._allowed = n_queries
-        self._has_begun = False
+        self.has_begun = False
+        self.is_over = False
         self.count = 0
         self.has_come = False
 
-    def begin(self, claim: Claim) -> None:
-        """Hear that a body begins."""
-        self._has_begun = self._has_begun or claim.lease == self._claim.lease
-
     def execute(self, call: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:  # noqa: FBT001 - as Django calls it
         """Run a statement, or die."""
-        if not self._has_begun or _ABOUT_TRANSACTIONS.match(sql):
+        if not self.has_begun or _ABOUT_TRANSACTIONS.match(sql):
             return call(sql, params, many, context)
         if self.count == self._allowed:
             self.has_come = True
             raise _Killed
-        self.count += 1
+        self.count += not self.is_over
         return call(sql, params, many, context)
 
 
 def _die(claim: Claim, n_queries: int) -> tuple[_Death, BaseException | None]:
-    death = _Death(claim, n_queries)
+    death = _Death(n_queries)
     context = Context()
     context.run(modes.carry, modes.carried())
     errors = runner.note_errors(context)
-    with _watched(death):
+    with _watched(death, get_performer(claim.name)):
         runner.run(claim, context=context)
     return death, errors[-1] if errors else None
 
 
 @contextmanager
-def _watched(death: _Death) -> Iterator[None]:
-    signals.starts.hear(death.begin)
+def _watched(death: _Death, performer: AnyPerformer) -> Iterator[None]:
+    """Count while the body is called: what opens its transaction, and the end of an atomic one, aren't its own."""
+    function = performer.function
+
+    def begun(*args: Any, **kwargs: Any) -> Any:
+        death.has_begun = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            death.is_over = not performer.is_async
+
+    performer.function = begun
     try:
         with ExitStack() as stack:
             for connection in connections.all():
                 stack.enter_context(connection.execute_wrapper(death.execute))
             yield
     finally:
-        signals.starts.unhear(death.begin)
+        performer.function = function

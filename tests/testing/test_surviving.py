@@ -179,6 +179,12 @@ def test_a_body_that_is_through_before_is_told() -> None:
             crash_after(performer, -1, "a")
 
 
+class TestQueriesOfOurs(TransactionTestCase):
+    def test_they_are_not_counted(self) -> None:
+        with declared(make_three, atomic=True) as performer, pytest.raises(AssertionError, match="made 6 queries"):
+            crash_after(performer, 8)
+
+
 def test_a_body_that_fails_before_raises() -> None:
     with pytest.raises(RuntimeError, match="it broke"):
         crash_after(broken, 1)
