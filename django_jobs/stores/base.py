@@ -216,6 +216,20 @@ class Store(ABC):
         expired = tuple(sorted(row[0] for row in rows if row[1] == State.CANCELLED))
         return Claimed(claims=tuple(claims), expired=expired)
 
+    def claim_this(
+        self, connection: BaseDatabaseWrapper, job_id: int, request: ClaimRequest, token: int
+    ) -> Claim | None:
+        """Take this READY row under `token`, due or not; of the request only worker, lease and grace count."""
+        values = {
+            "id": job_id,
+            "token": token,
+            "worker": request.worker,
+            "lease": request.lease.total_seconds(),
+            "grace": request.grace.total_seconds(),
+        }
+        rows = self.run(connection, statements.CLAIM_THIS, values)
+        return self._read_claim(rows[0], token) if rows else None
+
     def next_due(self, connection: BaseDatabaseWrapper, request: ClaimRequest) -> Due:
         """Say whether a job that the request could take is due, and in how many seconds the next one will be."""
         text = self._next_due_text(request.queues is None, request.empty_handed, request.names is not None)

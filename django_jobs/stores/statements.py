@@ -197,6 +197,12 @@ open as materialized (
 )
 """
 
+# What a claim is made of.
+_CLAIMED = """{returning:id, state, name, queue, priority, args, kwargs, meta, attempts, max_attempts, crashes,
+  max_crashes, alone, restart, timeout, keep, schedule, waiting_key, on_failure, enqueued_at, run_at, first_started_at,
+  started_at, tick}
+"""
+
 # What is taken is looked up by its ids, however small PostgreSQL believes the table to be: it may have made its plan
 # when there was nothing in it, or have counted its rows when there were none. Hence `{by}`, `{few}`, and a `case`
 # around what leaves hardly a row, as it believes.
@@ -234,9 +240,21 @@ update {job} as job set
   prune_at = case when taken.expired then {later:job.keep_failed} end,
   errors = case when taken.expired then {append:%(expiry)s} else job.errors end
 from taken where {by:taken.id} and {few:taken.id} and case when job.state = 'READY' then true else false end
-{returning:id, state, name, queue, priority, args, kwargs, meta, attempts, max_attempts, crashes, max_crashes, alone,
-  restart, timeout, keep, schedule, waiting_key, on_failure, enqueued_at, run_at, first_started_at, started_at, tick}
 """
+    + _CLAIMED
+)
+
+# What a caller has just queued and runs itself is taken whatever its time, order and queue.
+CLAIM_THIS = (
+    """
+update {job} as job set
+  state = 'RUNNING', token = %(token)s, worker = %(worker)s, last_worker = %(worker)s, attempts = job.attempts + 1,
+  first_started_at = coalesce(job.first_started_at, {now}), started_at = {now},
+  lease_expires_at = {later:%(lease)s},
+  deadline_at = {later:job.timeout + {float:%(grace)s} + {float:%(lease)s}}
+where job.id = %(id)s and job.state = 'READY'
+"""
+    + _CLAIMED
 )
 
 # Whether a job of these queues is due, and in how many seconds the first of the others will be. Both are asked of each
@@ -514,6 +532,7 @@ WHOLE = (
     "LOCK_WAITING", "FIND_UNIQUE", "FIND_WAITING", "REPLACE_UNIQUE", "REPLACE_WAITING", "SUPERSEDE",
     "SUPERSEDE_LAPSED", "FORWARD", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO",
     "LET_GO_LAPSED", "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "RESCHEDULE",
-    "KEY_HOLDER", "DELETE", "PRUNABLE_AFTER", "PRUNE", "PRUNE_ONE", "PULSE", "BEAT", "SIGN_OFF", "SWEEP", "WORKERS",
+    "KEY_HOLDER", "DELETE", "PRUNABLE_AFTER", "PRUNE", "PRUNE_ONE", "PULSE", "CLAIM_THIS", "BEAT", "SIGN_OFF", "SWEEP",
+    "WORKERS",
 )  # fmt: skip
 """The names of those above that are run as they are; CLAIM and NEXT_DUE are composed."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -13,7 +14,15 @@ from django.db import connections, transaction
 from django.test import Client
 
 from django_jobs.models import Job
-from django_jobs.testing import run_jobs
+from django_jobs.testing import (
+    assert_enqueued,
+    assert_idempotent,
+    assert_not_enqueued,
+    crash_after,
+    drain,
+    perform,
+    run_jobs,
+)
 from example_project.demo.seed import make_admin, seed
 from example_project.mail import FileBackend, newest_first
 from example_project.shop import jobs
@@ -51,8 +60,7 @@ def test_signing_up_makes_an_account_without_password_and_queues_the_mail(client
     response = client.post(f"{SHOP}sign-up/", {"email": "Ada@Example.com"}, follow=True)
     user = User.objects.get()
     assert (user.username, user.email, user.has_usable_password()) == ("ada@example.com", "ada@example.com", False)
-    job = Job.objects.get()
-    assert (job.name, job.queue, job.args, job.timeout) == ("shop.send_welcome", "mail", [user.pk], 30.0)
+    [job] = assert_enqueued(jobs.send_welcome, user.pk, queue="mail", match=lambda job: job.timeout == 30)
     assert f"ada@example.com is made, and job #{job.pk} is queued" in response.content.decode()
     assert mail.outbox == []
 
@@ -65,11 +73,10 @@ def test_the_worker_sends_the_welcome_mail(client: Client) -> None:
 
 
 def test_an_account_that_is_rolled_back_leaves_no_job(client: Client) -> None:
-    with transaction.atomic():
+    with assert_not_enqueued(), transaction.atomic():
         sign_up(client)
-        assert Job.objects.count() == 1
+        assert_enqueued(jobs.send_welcome)
         transaction.set_rollback(True)
-    assert not Job.objects.exists()
     assert not User.objects.exists()
 
 
@@ -130,9 +137,7 @@ def test_an_order_gets_its_receipt_from_an_async_job(client: Client, customer: U
 
 def test_a_receipt_that_is_out_is_not_sent_again(customer: User, product: Product) -> None:
     order = Order.objects.create(customer=customer, product=product, price=product.price)
-    jobs.send_receipt.later(order.pk)
-    jobs.send_receipt.later(order.pk)
-    assert run_jobs().succeeded == 2
+    assert_idempotent(jobs.send_receipt, order.pk)
     assert len(mail.outbox) == 1
 
 
@@ -140,7 +145,7 @@ def test_a_stranger_cannot_order(client: Client, product: Product) -> None:
     response = client.post(f"{SHOP}order/", {"email": "bo@example.com", "product": product.pk, "quantity": 1})
     assert response.status_code == 422
     assert "Nobody has signed up with this address yet." in response.content.decode()
-    assert not Job.objects.exists()
+    assert_not_enqueued()
 
 
 # -- importing
@@ -156,9 +161,18 @@ def test_an_import_is_queued_and_reads_the_whole_catalogue(client: Client) -> No
 
 def test_another_attempt_at_an_import_goes_on_where_the_first_one_ended() -> None:
     begun = CatalogueImport.objects.create(total=len(CATALOGUE), done=len(CATALOGUE) - 3)
-    jobs.import_catalogue.later(begun.pk)
-    assert run_jobs().succeeded == 1
+    assert perform(jobs.import_catalogue, begun.pk, attempt=2) == "3 lines in attempt 2"
     assert Product.objects.count() == 3
+
+
+def test_an_import_whose_worker_dies_in_between_is_whole_in_the_end() -> None:
+    begun = CatalogueImport.objects.create(total=len(CATALOGUE))
+    crash_after(jobs.import_catalogue, 20, begun.pk)
+    begun.refresh_from_db()
+    assert 0 < begun.done == Product.objects.count() < len(CATALOGUE)
+    run_jobs()
+    assert Product.objects.count() == len(CATALOGUE)
+    assert Job.objects.get().result == f"{len(CATALOGUE) - begun.done} lines in attempt 2"
 
 
 # -- what the demo shows
@@ -166,7 +180,7 @@ def test_another_attempt_at_an_import_goes_on_where_the_first_one_ended() -> Non
 
 def test_the_seeds_come_to_jobs_in_many_states() -> None:
     assert seed()
-    done = run_jobs()
+    done = drain()
     assert (done.succeeded, done.retried, done.failed) == (7, 1, 1)
     states = sorted(Job.objects.values_list("state", flat=True))
     assert states == ["CANCELLED", "FAILED", "READY", "READY", "READY", *["SUCCESSFUL"] * 7]
@@ -197,6 +211,14 @@ def test_the_newest_jobs_are_listed_with_their_states_and_ways_to_the_admin(clie
     text = client.get(SHOP).content.decode()
     assert f"/admin/django_jobs/job/{job.pk}/change/" in text
     assert ">scheduled<" in text
+
+
+def test_a_supplier_that_never_answers_is_asked_five_times_an_hour_apart() -> None:
+    jobs.check_stock.later("Leaf & Co")
+    done = drain(until="5h")
+    assert (done.retried, done.failed) == (4, 1)
+    moments = [job.started_at for job in done.jobs if job.started_at is not None]
+    assert [round((later - earlier).total_seconds() / 60) for earlier, later in pairwise(moments)] == [60, 60, 60, 60]
 
 
 # -- mails
