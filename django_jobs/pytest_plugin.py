@@ -17,7 +17,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Tell pytest of the marker."""
     config.addinivalue_line(
         "markers",
-        'jobs(mode="inline"): have jobs that this test queues run at once; "manual" and "database" have them wait',
+        'jobs(mode="inline"): have jobs that this test queues run at once; "database" has them wait',
     )
 
 

@@ -22,11 +22,10 @@ from django_jobs.testing.mixin import JobsFixture, JobsMixin
 from django_jobs.testing.modes import jobs_mode
 from django_jobs.testing.performing import aperform, perform
 from django_jobs.testing.running import Drained, adrain, arun_jobs, drain, run_jobs
-from django_jobs.testing.surviving import aassert_idempotent, acrash_after, assert_idempotent, crash_after
 
 __all__ = [
-    "Drained", "Enqueued", "JobsFixture", "JobsMixin", "LiveWorker", "aassert_enqueued", "aassert_idempotent",
-    "aassert_not_enqueued", "aassert_num_enqueued", "acrash_after", "adrain", "aenqueued_jobs", "aperform", "arun_jobs",
-    "assert_enqueued", "assert_idempotent", "assert_not_enqueued", "assert_num_enqueued", "crash_after", "drain",
+    "Drained", "Enqueued", "JobsFixture", "JobsMixin", "LiveWorker", "aassert_enqueued",
+    "aassert_not_enqueued", "aassert_num_enqueued", "adrain", "aenqueued_jobs", "aperform", "arun_jobs",
+    "assert_enqueued", "assert_not_enqueued", "assert_num_enqueued", "drain",
     "enqueued_jobs", "jobs_mode", "live_worker", "perform", "run_jobs",
 ]  # fmt: skip

@@ -91,7 +91,7 @@ def live_worker(
     committed rows: a TransactionTestCase, a LiveServerTestCase, or @pytest.mark.django_db(transaction=True). When the
     block ends it claims nothing more, and running jobs have `grace` seconds.
 
-    Raises RuntimeError within a transaction, on an SQLite database in memory, in the modes "manual" and "inline", and
+    Raises RuntimeError within a transaction, on an SQLite database in memory, in the mode "inline", and
     where the worker doesn't come to its end; ValueError and TypeError for what can't be read.
     """
     global _running  # noqa: PLW0603 - how many there are
@@ -143,6 +143,6 @@ def _refuse_what_cannot_work(alias: str) -> None:
             f'use a file: DATABASES[{alias!r}]["TEST"] = {{"NAME": BASE_DIR / "test.sqlite3"}}'
         )
         raise RuntimeError(message)
-    if (mode := modes.carried()) in ("manual", "inline"):
-        message = f"live_worker() within jobs_mode({mode!r}) would have nothing to run; leave one of them out"
+    if modes.carried() == "inline":
+        message = "live_worker() within jobs_mode('inline') would have nothing to run; leave one of them out"
         raise RuntimeError(message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_jobs.testing import asserting, live, modes, performing, running, surviving
+from django_jobs.testing import asserting, live, modes, performing, running
 
 if TYPE_CHECKING:
     from django_jobs.models import Job
@@ -22,8 +22,6 @@ class JobsMixin:
     aassertNotEnqueued = staticmethod(asserting.aassert_not_enqueued)  # noqa: N815
     assertNumEnqueued = staticmethod(asserting.assert_num_enqueued)  # noqa: N815
     aassertNumEnqueued = staticmethod(asserting.aassert_num_enqueued)  # noqa: N815
-    assertIdempotent = staticmethod(surviving.assert_idempotent)  # noqa: N815
-    aassertIdempotent = staticmethod(surviving.aassert_idempotent)  # noqa: N815
     enqueued_jobs = staticmethod(asserting.enqueued_jobs)
     aenqueued_jobs = staticmethod(asserting.aenqueued_jobs)
     run_jobs = staticmethod(running.run_jobs)
@@ -32,8 +30,6 @@ class JobsMixin:
     adrain = staticmethod(running.adrain)
     perform = staticmethod(performing.perform)
     aperform = staticmethod(performing.aperform)
-    crash_after = staticmethod(surviving.crash_after)
-    acrash_after = staticmethod(surviving.acrash_after)
 
 
 class JobsFixture:
@@ -45,8 +41,6 @@ class JobsFixture:
     aassert_not_enqueued = staticmethod(asserting.aassert_not_enqueued)
     assert_num_enqueued = staticmethod(asserting.assert_num_enqueued)
     aassert_num_enqueued = staticmethod(asserting.aassert_num_enqueued)
-    assert_idempotent = staticmethod(surviving.assert_idempotent)
-    aassert_idempotent = staticmethod(surviving.aassert_idempotent)
     enqueued_jobs = staticmethod(asserting.enqueued_jobs)
     aenqueued_jobs = staticmethod(asserting.aenqueued_jobs)
     run = staticmethod(running.run_jobs)
@@ -55,8 +49,6 @@ class JobsFixture:
     adrain = staticmethod(running.adrain)
     perform = staticmethod(performing.perform)
     aperform = staticmethod(performing.aperform)
-    crash_after = staticmethod(surviving.crash_after)
-    acrash_after = staticmethod(surviving.acrash_after)
     mode = staticmethod(modes.jobs_mode)
     live_worker = staticmethod(live.live_worker)
 

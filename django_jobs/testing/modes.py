@@ -12,17 +12,15 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from django_jobs.performers import modes
 
-Mode: TypeAlias = Literal["inline", "manual", "database"]
+Mode: TypeAlias = Literal["inline", "database"]
 
-MODES = ("inline", "manual", "database")
+MODES = ("inline", "database")
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 
 
 class jobs_mode:  # noqa: N801 - read as a function, like Django's override_settings
-    """Have queued jobs run at once ("inline") or wait until the test runs them ("manual"), whatever the setting MODE.
-
-    "database" is as in production: they wait for whoever claims them, `live_worker()` too, which "manual" refuses.
+    """Have queued jobs run at once ("inline") or wait for whoever claims them ("database"), whatever the setting MODE.
 
     A context manager, and a decorator of functions, async ones too, and of classes: of a TestCase as a whole with its
     setUp, of other classes each method whose name begins with "test". It holds for the thread or the task that enters
@@ -31,7 +29,7 @@ class jobs_mode:  # noqa: N801 - read as a function, like Django's override_sett
 
     def __init__(self, mode: Mode) -> None:
         if mode not in MODES:
-            message = f"jobs_mode({mode!r:.80}): give 'inline', 'manual' or 'database'"
+            message = f"jobs_mode({mode!r:.80}): give 'inline' or 'database'"
             raise ValueError(message)
         self._mode = mode
         self._tokens: list[Token[str | None]] = []

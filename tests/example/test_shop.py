@@ -16,9 +16,7 @@ from django.test import Client
 from django_jobs.models import Job
 from django_jobs.testing import (
     assert_enqueued,
-    assert_idempotent,
     assert_not_enqueued,
-    crash_after,
     drain,
     perform,
     run_jobs,
@@ -137,7 +135,8 @@ def test_an_order_gets_its_receipt_from_an_async_job(client: Client, customer: U
 
 def test_a_receipt_that_is_out_is_not_sent_again(customer: User, product: Product) -> None:
     order = Order.objects.create(customer=customer, product=product, price=product.price)
-    assert_idempotent(jobs.send_receipt, order.pk)
+    for _ in range(2):
+        perform(jobs.send_receipt, order.pk)
     assert len(mail.outbox) == 1
 
 
@@ -163,16 +162,6 @@ def test_another_attempt_at_an_import_goes_on_where_the_first_one_ended() -> Non
     begun = CatalogueImport.objects.create(total=len(CATALOGUE), done=len(CATALOGUE) - 3)
     assert perform(jobs.import_catalogue, begun.pk, attempt=2) == "3 lines in attempt 2"
     assert Product.objects.count() == 3
-
-
-def test_an_import_whose_worker_dies_in_between_is_whole_in_the_end() -> None:
-    begun = CatalogueImport.objects.create(total=len(CATALOGUE))
-    crash_after(jobs.import_catalogue, 20, begun.pk)
-    begun.refresh_from_db()
-    assert 0 < begun.done == Product.objects.count() < len(CATALOGUE)
-    run_jobs()
-    assert Product.objects.count() == len(CATALOGUE)
-    assert Job.objects.get().result == f"{len(CATALOGUE) - begun.done} lines in attempt 2"
 
 
 # -- what the demo shows

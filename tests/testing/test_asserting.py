@@ -313,8 +313,6 @@ class TestAMixin(JobsMixin, TestCase):
                 pass
         with pytest.raises(AssertionError, match="Not enqueued"):
             await self.aassertEnqueued(broken)
-        assert (await self.acrash_after(greet, 0, "Bo")).state == "READY"
-        await self.aassertIdempotent(greet, "Ada")
 
     async def test_a_form_that_would_block_names_the_one_that_does_not(self) -> None:
         with pytest.raises(SynchronousOnlyOperation, match=r"write: await aassert_enqueued\(…\)"):

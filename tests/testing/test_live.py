@@ -162,7 +162,7 @@ class TestBesideRealTransactions(TransactionTestCase):
             run_jobs(until="1d")
 
     def test_a_mode_in_which_it_has_nothing_to_run_is_refused(self) -> None:
-        with jobs_mode("manual"), pytest.raises(RuntimeError, match=r"jobs_mode\('manual'\) would have nothing to run"):
+        with jobs_mode("inline"), pytest.raises(RuntimeError, match=r"jobs_mode\('inline'\) would have nothing to run"):
             live_worker().__enter__()
         with jobs_mode("database"), live_worker():
             pass

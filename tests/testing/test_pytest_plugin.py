@@ -116,7 +116,7 @@ def test_fixtures_and_marker_in_a_project(tmp_path: Path) -> None:
 
         @pytest.mark.jobs(mode="inline")
         def test_marker_holds_for_fixtures(customer, django_jobs):
-            with django_jobs.mode("manual"):
+            with django_jobs.mode("database"):
                 greet.later("Ada")
             assert greeted == ["fixture"]
 
@@ -152,7 +152,7 @@ def test_fixtures_and_marker_in_a_project(tmp_path: Path) -> None:
     )
     assert outcomes(done) == {"passed": 8, "failed": 1, "errors": 2}, done.stdout + done.stderr
     assert "Same job, other arguments: shop_jobs.greet(name='Bo')" in done.stdout
-    assert "jobs_mode('eager'): give 'inline', 'manual' or 'database'" in done.stdout
+    assert "jobs_mode('eager'): give 'inline' or 'database'" in done.stdout
     assert 'write the marker as @pytest.mark.jobs(mode="inline")' in done.stdout
     # What is shown of a failure ends at the test's own line.
     assert "asserting.py" not in done.stdout

@@ -38,10 +38,8 @@ from django_jobs.testing import (
     JobsMixin,
     LiveWorker,
     assert_enqueued,
-    assert_idempotent,
     assert_not_enqueued,
     assert_num_enqueued,
-    crash_after,
     drain,
     enqueued_jobs,
     jobs_mode,
@@ -220,8 +218,6 @@ class SignUpTests(JobsMixin, TestCase):
         assert_type(done.jobs, tuple[Job, ...])
         assert_type(self.drain(until=timedelta(days=1), max_jobs=5), Drained)
         assert_type(self.enqueued_jobs(send_welcome), list[Job])
-        self.assertIdempotent(send_welcome, 5, snapshot=lambda: list(User.objects.values()))
-        assert_type(self.crash_after(send_welcome.later(5), 2), Job)
 
     async def test_async(self) -> None:
         assert_type(await self.arun_jobs(until=60), Drained)
@@ -243,7 +239,7 @@ def test_one_job_alone() -> None:
 
 @jobs_mode("inline")
 def test_inline(number: int) -> str:
-    with jobs_mode("manual"):
+    with jobs_mode("database"):
         return str(number)
 
 
@@ -272,8 +268,6 @@ def test_functions() -> None:
     assert_type(enqueued_jobs(queue="mail"), list[Job])
     assert_type(run_jobs(), Drained)
     assert_type(drain(on_commit=True), Drained)
-    assert_idempotent(deliver, "ada@example.org")
-    assert_type(crash_after(send_welcome, 2, 5, greeting="ciao"), Job)
 
 
 # -- the setting
