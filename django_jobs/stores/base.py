@@ -148,6 +148,10 @@ class Store(ABC):
         """Find the jobs that hold these keys."""
         return self._holders(connection, statements.FIND_WAITING if waiting else statements.FIND_UNIQUE, keys)
 
+    def find_busy(self, connection: BaseDatabaseWrapper, keys: Iterable[str]) -> dict[str, Inserted]:
+        """Find the jobs that hold these unique keys and don't wait."""
+        return self._holders(connection, statements.FIND_BUSY, keys)
+
     def _holders(self, connection: BaseDatabaseWrapper, sql: str, keys: Iterable[str]) -> dict[str, Inserted]:
         rows = self.run(connection, sql, {"keys": _key_rows(keys)})
         return {row[4]: _read_inserted(row)._replace(duplicate=True) for row in rows}

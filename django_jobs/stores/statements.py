@@ -120,6 +120,7 @@ _WAITS = "job.KEY in (select c.key from {rows:keys}) and job.state = 'READY'"
 LOCK_UNIQUE = (_HOLDER.replace("WHICH", _WAITS) + " {share}").replace("KEY", "unique_key")
 LOCK_WAITING = (_HOLDER.replace("WHICH", _WAITS) + " {share}").replace("KEY", "waiting_key")
 FIND_UNIQUE = _HOLDER.replace("WHICH", _HOLDS).replace("KEY", "unique_key")
+FIND_BUSY = _HOLDER.replace("WHICH", f"{_HOLDS} and job.state <> 'READY'").replace("KEY", "unique_key")
 FIND_WAITING = _HOLDER.replace("WHICH", _WAITS).replace("KEY", "waiting_key")
 
 _REPLACE = """
@@ -511,7 +512,7 @@ PULSE = "select {utc:{server_start}}, {utc:{now}}"
 
 WHOLE = (
     "INSERT", "INSERT_LATER", "INSERT_KEYED", "INSERT_MANY", "INSERT_MANY_KEYED", "FREE", "LOCK_UNIQUE",
-    "LOCK_WAITING", "FIND_UNIQUE", "FIND_WAITING", "REPLACE_UNIQUE", "REPLACE_WAITING", "SUPERSEDE",
+    "LOCK_WAITING", "FIND_UNIQUE", "FIND_BUSY", "FIND_WAITING", "REPLACE_UNIQUE", "REPLACE_WAITING", "SUPERSEDE",
     "SUPERSEDE_LAPSED", "FORWARD", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO",
     "LET_GO_LAPSED", "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "RESCHEDULE",
     "KEY_HOLDER", "DELETE", "PRUNABLE_AFTER", "PRUNE", "PRUNE_ONE", "PULSE", "BEAT", "SIGN_OFF", "SWEEP", "WORKERS",
