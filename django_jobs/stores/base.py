@@ -686,6 +686,7 @@ def _superseded_rows(changes: Iterable[Change]) -> str:
                 "id": change.lease.id,
                 "token": change.lease.token,
                 "rival": change.superseded_by,
+                "delay": change.delay.total_seconds() if change.delay else 0.0,
                 "attempts": change.attempts,
                 "max_attempts": change.max_attempts,
                 "crashes": change.crashes,

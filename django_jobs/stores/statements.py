@@ -23,8 +23,8 @@ ROWS: dict[str, dict[str, str]] = {
     },
     "forwards": {"id": "bigint", "delay": "float8"},
     "superseded": {
-        "id": "bigint", "token": "bigint", "rival": "bigint", "attempts": "int", "max_attempts": "int",
-        "crashes": "int", "entry": "text",
+        "id": "bigint", "token": "bigint", "rival": "bigint", "delay": "float8", "attempts": "int",
+        "max_attempts": "int", "crashes": "int", "entry": "text",
     },
     "keys": {"key": "text"},
     "replacements": {
@@ -311,11 +311,13 @@ _LAPSED = "(job.lease_expires_at <= {now} or job.deadline_at <= {now})"
 CHANGE = _CHANGE.replace("GUARD", "")
 CHANGE_LAPSED = _CHANGE.replace("GUARD", f"\n    and job.worker is not null and {_LAPSED}")
 
-# What would wait again though another with its key waits: that one isn't claimed meanwhile, nor cancelled.
+# What would wait again though another with its key waits: that one isn't claimed meanwhile, nor cancelled, and doesn't
+# run later than this one would have. (Somebody may have locked it when it was to be brought forward.)
 _SUPERSEDE = """
 with todo as materialized (
   select c.* from {rows:superseded} join {job} as job on {by:c.id} join {job} as rival on rival.id = c.rival
-  where job.token = c.token and job.state = 'RUNNING' and rival.state = 'READY'GUARD order by c.id {skip:job, rival}
+  where job.token = c.token and job.state = 'RUNNING' and rival.state = 'READY'
+    and rival.run_at <= {later:c.delay}GUARD order by c.id {skip:job, rival}
 )
 update {job} as job set
   state = 'CANCELLED', attempts = todo.attempts, max_attempts = todo.max_attempts, crashes = todo.crashes,

@@ -176,6 +176,20 @@ def test_an_end_waits_while_somebody_locks_the_other(keyed: Enqueuer[...]) -> No
     assert [place_of(claim.id), place_of(rival.pk)] == [Place.CANCELLED, Place.READY]
 
 
+def test_an_end_waits_while_the_other_runs_later_than_it_would(
+    keyed: Enqueuer[...], frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may have locked the other when it was to be brought forward, and no longer when this is cancelled."""
+    claim, rival = run_and_queue(keyed)
+    run = (claim, Snoozed(delay=seconds(5)))
+    with monkeypatch.context() as patched:
+        patched.setattr(store_for("default"), "forward", lambda *_: set())
+        assert lifecycle.settle(connection(), [run]) == [run]
+    assert [place_of(claim.id), place_of(rival.pk)] == [Place.RUNNING, Place.READY]
+    assert lifecycle.settle(connection(), [run]) == []
+    assert (place_of(claim.id), read(rival.pk).run_at) == (Place.CANCELLED, NOON + seconds(5))
+
+
 def test_an_answer_that_was_lost_is_known_again(keyed: Enqueuer[...], heard: list[Heard]) -> None:
     claim, _ = run_and_queue(keyed)
     settle(claim, Snoozed(delay=seconds(5)))
