@@ -262,10 +262,16 @@ class Store(ABC):
         superseded = [each for each in changes if each.superseded_by is not None]
         written: set[Lease] = set()
         if plain:
-            written |= self._leases(connection, change, {"changes": _change_rows(plain)})
+            is_alone = connection.get_autocommit() and not connection.in_atomic_block
+            values = {"changes": _change_rows(plain), "is_alone": is_alone}
+            written |= self._leases(connection, change, values)
         if superseded:
             written |= self._leases(connection, supersede, {"superseded": _superseded_rows(superseded)})
         return written
+
+    def gave_up(self, error: DatabaseError) -> bool:
+        """Say whether a statement has ended since it would have had to wait for somebody's transaction."""
+        return False
 
     @abstractmethod
     def begin(self, connection: BaseDatabaseWrapper) -> None:
@@ -511,6 +517,9 @@ class Store(ABC):
     skip: str
     wait_to_delete: str
     skip_to_delete: str
+    impatient: str
+    """What has a statement that `is_alone` give up soon where it has to wait for somebody: one column more."""
+
     own: str
     """How RETURNING names a column of the row it wrote: a prefix."""
 
@@ -563,6 +572,7 @@ class Store(ABC):
             "skip": lambda table: self.skip.replace("job", table or "job"),
             "wait_to_delete": lambda _: self.wait_to_delete,
             "skip_to_delete": lambda _: self.skip_to_delete,
+            "impatient": lambda _: self.impatient,
         }
 
         def fill(match: re.Match[str]) -> str:

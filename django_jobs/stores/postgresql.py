@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from django.db import DatabaseError
 from django.utils.module_loading import import_string
 
 from django_jobs import clock
@@ -98,10 +99,19 @@ APPEND = """(
 )
 
 
+# In the midst of a statement, since it is its own transaction, and the session may be anybody's. Well below the second
+# after which the server looks for deadlocks: so of a worker and a caller it is never the caller whose wait is ended.
+IMPATIENT = """, case when %(is_alone)s::boolean then set_config('lock_timeout', '100ms', true) end"""
+
+GAVE_UP = frozenset({"55P03", "40P01"})
+"""The codes of a wait that was ended: it took too long, or was a deadlock."""
+
+
 class PostgreSQLStore(Store):
     """Rows in PostgreSQL 14 or newer, through psycopg 3."""
 
     needs_proof = True
+    impatient = IMPATIENT
     wait = "for no key update of job"
     share = "for share of job"
     own = "job."
@@ -156,6 +166,9 @@ class PostgreSQLStore(Store):
         """Send one notification a queue; its payload is the queue's name."""
         is_alone = connection.get_autocommit() and not connection.in_atomic_block
         self.run(connection, NOTIFY, {"channel": CHANNEL, "names": name_rows(queues), "is_alone": is_alone})
+
+    def gave_up(self, error: DatabaseError) -> bool:
+        return getattr(error.__cause__, "sqlstate", None) in GAVE_UP
 
     def begin(self, connection: BaseDatabaseWrapper) -> None:
         """Have each statement see what others have committed by then."""

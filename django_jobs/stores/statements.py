@@ -4,7 +4,8 @@ What differs between databases stands in braces: `{now}`, `{never}` (an instant 
 and `{ago:seconds}` (that long after and before now), `{rows:name}` (a table made from one JSON parameter), `{by:x}`
 (the job of that id, looked up) and `{using:table}` (the same in a delete, for each row), `{few:number}` (always true,
 and rare for a planner), `{append:entry}` (the row's errors with one more), `{wait}`, `{share}` and `{skip}` (how rows
-are locked; `{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too), `{returning:columns}`,
+are locked; `{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too), `{impatient}` (doesn't
+wait for long), `{returning:columns}`,
 `{json:x}`, `{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
 
 Each write names what it expects of a row, and the rows that come back are the answer. Rows in somebody else's hands are
@@ -287,9 +288,10 @@ with todo as materialized (
 delete from {job} as job {using:todo} {returning:id, token}
 """
 
+# What waits again may meet in the index of keys the row of a caller that hasn't committed, and may not for hours.
 _CHANGE = """
 with todo as materialized (
-  select c.* from {rows:changes} join {job} as job on {by:c.id}
+  select c.*{impatient} from {rows:changes} join {job} as job on {by:c.id}
   where job.token = c.token and job.state = 'RUNNING'GUARD order by c.id {skip}
 )
 update {job} as job set
