@@ -148,6 +148,10 @@ class Store(ABC):
         """Find the jobs that hold these keys."""
         return self._holders(connection, statements.FIND_WAITING if waiting else statements.FIND_UNIQUE, keys)
 
+    def find_busy(self, connection: BaseDatabaseWrapper, keys: Iterable[str]) -> dict[str, Inserted]:
+        """Find the jobs that hold these unique keys and don't wait."""
+        return self._holders(connection, statements.FIND_BUSY, keys)
+
     def _holders(self, connection: BaseDatabaseWrapper, sql: str, keys: Iterable[str]) -> dict[str, Inserted]:
         rows = self.run(connection, sql, {"keys": _key_rows(keys)})
         return {row[4]: _read_inserted(row)._replace(duplicate=True) for row in rows}
@@ -272,10 +276,16 @@ class Store(ABC):
         superseded = [each for each in changes if each.superseded_by is not None]
         written: set[Lease] = set()
         if plain:
-            written |= self._leases(connection, change, {"changes": _change_rows(plain)})
+            is_alone = connection.get_autocommit() and not connection.in_atomic_block
+            values = {"changes": _change_rows(plain), "is_alone": is_alone}
+            written |= self._leases(connection, change, values)
         if superseded:
             written |= self._leases(connection, supersede, {"superseded": _superseded_rows(superseded)})
         return written
+
+    def gave_up(self, error: DatabaseError) -> bool:
+        """Say whether a statement has ended since it would have had to wait for somebody's transaction."""
+        return False
 
     @abstractmethod
     def begin(self, connection: BaseDatabaseWrapper) -> None:
@@ -521,6 +531,9 @@ class Store(ABC):
     skip: str
     wait_to_delete: str
     skip_to_delete: str
+    impatient: str
+    """What has a statement that `is_alone` give up soon where it has to wait for somebody: one column more."""
+
     own: str
     """How RETURNING names a column of the row it wrote: a prefix."""
 
@@ -573,6 +586,7 @@ class Store(ABC):
             "skip": lambda table: self.skip.replace("job", table or "job"),
             "wait_to_delete": lambda _: self.wait_to_delete,
             "skip_to_delete": lambda _: self.skip_to_delete,
+            "impatient": lambda _: self.impatient,
         }
 
         def fill(match: re.Match[str]) -> str:
@@ -696,6 +710,7 @@ def _superseded_rows(changes: Iterable[Change]) -> str:
                 "id": change.lease.id,
                 "token": change.lease.token,
                 "rival": change.superseded_by,
+                "delay": change.delay.total_seconds() if change.delay else 0.0,
                 "attempts": change.attempts,
                 "max_attempts": change.max_attempts,
                 "crashes": change.crashes,

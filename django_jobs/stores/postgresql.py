@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from django.db import DatabaseError
 from django.utils.module_loading import import_string
 
 from django_jobs import clock
@@ -97,10 +98,19 @@ APPEND = """(
 )
 
 
+# In the midst of a statement, since it is its own transaction, and the session may be anybody's. Well below the second
+# after which the server looks for deadlocks: so of a worker and a caller it is never the caller whose wait is ended.
+IMPATIENT = """, case when %(is_alone)s::boolean then set_config('lock_timeout', '100ms', true) end"""
+
+GAVE_UP = frozenset({"55P03", "40P01"})
+"""The codes of a wait that was ended: it took too long, or was a deadlock."""
+
+
 class PostgreSQLStore(Store):
     """Rows in PostgreSQL 14 or newer, through psycopg 3."""
 
     needs_proof = True
+    impatient = IMPATIENT
     wait = "for no key update of job"
     share = "for share of job"
     own = "job."
@@ -158,6 +168,9 @@ class PostgreSQLStore(Store):
             self.run(connection, NOTIFY, {"channel": CHANNEL, "word": words[0]})
         elif words:
             self.run(connection, NOTIFY_MANY, {"channel": CHANNEL, "names": name_rows(words)})
+
+    def gave_up(self, error: DatabaseError) -> bool:
+        return getattr(error.__cause__, "sqlstate", None) in GAVE_UP
 
     def begin(self, connection: BaseDatabaseWrapper) -> None:
         """Have each statement see what others have committed by then."""

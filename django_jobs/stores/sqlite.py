@@ -79,6 +79,7 @@ class SQLiteStore(Store):
     skip = ""
     wait_to_delete = ""
     skip_to_delete = ""
+    impatient = ""
     own = ""
     never = "''"
     server_start = "null"

@@ -4,7 +4,8 @@ What differs between databases stands in braces: `{now}`, `{never}` (an instant 
 and `{ago:seconds}` (that long after and before now), `{rows:name}` (a table made from one JSON parameter), `{by:x}`
 (the job of that id, looked up) and `{using:table}` (the same in a delete, for each row), `{few:number}` (always true,
 and rare for a planner), `{append:entry}` (the row's errors with one more), `{wait}`, `{share}` and `{skip}` (how rows
-are locked; `{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too), `{returning:columns}`,
+are locked; `{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too), `{impatient}` (doesn't
+wait for long), `{returning:columns}`,
 `{json:x}`, `{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
 
 Each write names what it expects of a row, and the rows that come back are the answer. Rows in somebody else's hands are
@@ -23,8 +24,8 @@ ROWS: dict[str, dict[str, str]] = {
     },
     "forwards": {"id": "bigint", "delay": "float8"},
     "superseded": {
-        "id": "bigint", "token": "bigint", "rival": "bigint", "attempts": "int", "max_attempts": "int",
-        "crashes": "int", "entry": "text",
+        "id": "bigint", "token": "bigint", "rival": "bigint", "delay": "float8", "attempts": "int",
+        "max_attempts": "int", "crashes": "int", "entry": "text",
     },
     "keys": {"key": "text"},
     "replacements": {
@@ -120,6 +121,7 @@ _WAITS = "job.KEY in (select c.key from {rows:keys}) and job.state = 'READY'"
 LOCK_UNIQUE = (_HOLDER.replace("WHICH", _WAITS) + " {share}").replace("KEY", "unique_key")
 LOCK_WAITING = (_HOLDER.replace("WHICH", _WAITS) + " {share}").replace("KEY", "waiting_key")
 FIND_UNIQUE = _HOLDER.replace("WHICH", _HOLDS).replace("KEY", "unique_key")
+FIND_BUSY = _HOLDER.replace("WHICH", f"{_HOLDS} and job.state <> 'READY'").replace("KEY", "unique_key")
 FIND_WAITING = _HOLDER.replace("WHICH", _WAITS).replace("KEY", "waiting_key")
 
 _REPLACE = """
@@ -304,9 +306,10 @@ with todo as materialized (
 delete from {job} as job {using:todo} {returning:id, token}
 """
 
+# What waits again may meet in the index of keys the row of a caller that hasn't committed, and may not for hours.
 _CHANGE = """
 with todo as materialized (
-  select c.* from {rows:changes} join {job} as job on {by:c.id}
+  select c.*{impatient} from {rows:changes} join {job} as job on {by:c.id}
   where job.token = c.token and job.state = 'RUNNING'GUARD order by c.id {skip}
 )
 update {job} as job set
@@ -328,11 +331,13 @@ _LAPSED = "(job.lease_expires_at <= {now} or job.deadline_at <= {now})"
 CHANGE = _CHANGE.replace("GUARD", "")
 CHANGE_LAPSED = _CHANGE.replace("GUARD", f"\n    and job.worker is not null and {_LAPSED}")
 
-# What would wait again though another with its key waits: that one isn't claimed meanwhile, nor cancelled.
+# What would wait again though another with its key waits: that one isn't claimed meanwhile, nor cancelled, and doesn't
+# run later than this one would have. (Somebody may have locked it when it was to be brought forward.)
 _SUPERSEDE = """
 with todo as materialized (
   select c.* from {rows:superseded} join {job} as job on {by:c.id} join {job} as rival on rival.id = c.rival
-  where job.token = c.token and job.state = 'RUNNING' and rival.state = 'READY'GUARD order by c.id {skip:job, rival}
+  where job.token = c.token and job.state = 'RUNNING' and rival.state = 'READY'
+    and rival.run_at <= {later:c.delay}GUARD order by c.id {skip:job, rival}
 )
 update {job} as job set
   state = 'CANCELLED', attempts = todo.attempts, max_attempts = todo.max_attempts, crashes = todo.crashes,
@@ -529,7 +534,7 @@ PULSE = "select {utc:{server_start}}, {utc:{now}}"
 
 WHOLE = (
     "INSERT", "INSERT_LATER", "INSERT_KEYED", "INSERT_MANY", "INSERT_MANY_KEYED", "FREE", "LOCK_UNIQUE",
-    "LOCK_WAITING", "FIND_UNIQUE", "FIND_WAITING", "REPLACE_UNIQUE", "REPLACE_WAITING", "SUPERSEDE",
+    "LOCK_WAITING", "FIND_UNIQUE", "FIND_BUSY", "FIND_WAITING", "REPLACE_UNIQUE", "REPLACE_WAITING", "SUPERSEDE",
     "SUPERSEDE_LAPSED", "FORWARD", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO",
     "LET_GO_LAPSED", "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "RESCHEDULE",
     "KEY_HOLDER", "DELETE", "PRUNABLE_AFTER", "PRUNE", "PRUNE_ONE", "PULSE", "CLAIM_THIS", "BEAT", "SIGN_OFF", "SWEEP",
