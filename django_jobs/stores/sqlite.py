@@ -80,6 +80,7 @@ class SQLiteStore(Store):
     wait_to_delete = ""
     skip_to_delete = ""
     own = ""
+    bytewise = ""
     never = "''"
     server_start = "null"
 
