@@ -123,7 +123,8 @@ class Store(ABC):
             rows = self.run(connection, statements.INSERT_KEYED, self._job_values(jobs[0]))
             return {key: _read_inserted(rows[0])} if rows and (key := jobs[0].key) else {}
         inserted: dict[Key, Inserted] = {}
-        for part in self._job_rows(self.draw_ids(connection, len(jobs)), jobs):
+        ids, jobs = zip(*sorted(zip(self.draw_ids(connection, len(jobs)), jobs, strict=True), key=_by_key), strict=True)
+        for part in self._job_rows(ids, jobs):
             for row in self.run(connection, statements.INSERT_MANY_KEYED, {"jobs": part}):
                 key = Key(row[5], is_waiting=True) if row[4] is None else Key(row[4], is_waiting=False)
                 inserted[key] = _read_inserted(row)
@@ -533,6 +534,8 @@ class Store(ABC):
     skip_to_delete: str
     impatient: str
     """What has a statement that `is_alone` give up soon where it has to wait for somebody: one column more."""
+    bytewise: str
+    """What follows a text that is to sort by its bytes."""
 
     own: str
     """How RETURNING names a column of the row it wrote: a prefix."""
@@ -576,6 +579,7 @@ class Store(ABC):
             "using": self.using,
             "float": lambda value: f"cast({value} as float8)",
             "append": self.append,
+            "bytewise": lambda text: text + self.bytewise,
             "json": self.json,
             "instant": self.instant,
             "boolean": self.boolean,
@@ -690,6 +694,10 @@ def name_rows(names: Iterable[str]) -> str:
 def _queue_rows(request: ClaimRequest) -> str:
     named = request.rooms if request.queues is None else request.queues
     return _dump([{"queue": queue, "room": request.rooms.get(queue)} for queue in named])
+
+
+def _by_key(placed: tuple[int, NewJob]) -> str:
+    return placed[1].unique_key or placed[1].waiting_key or ""
 
 
 def _key_values(job: NewJob) -> dict[str, Any]:

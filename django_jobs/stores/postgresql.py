@@ -114,6 +114,7 @@ class PostgreSQLStore(Store):
     wait = "for no key update of job"
     share = "for share of job"
     own = "job."
+    bytewise = ' collate "C"'
     skip = "for no key update of job skip locked"
     # The weaker lock passes rows that somebody is about to refer to, and then the delete would wait for him.
     wait_to_delete = "for update of job"

@@ -81,6 +81,7 @@ class SQLiteStore(Store):
     skip_to_delete = ""
     impatient = ""
     own = ""
+    bytewise = ""
     never = "''"
     server_start = "null"
 

@@ -4,9 +4,9 @@ What differs between databases stands in braces: `{now}`, `{never}` (an instant 
 and `{ago:seconds}` (that long after and before now), `{rows:name}` (a table made from one JSON parameter), `{by:x}`
 (the job of that id, looked up) and `{using:table}` (the same in a delete, for each row), `{few:number}` (always true,
 and rare for a planner), `{append:entry}` (the row's errors with one more), `{wait}`, `{share}` and `{skip}` (how rows
-are locked; `{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too), `{impatient}` (doesn't
-wait for long), `{returning:columns}`,
-`{json:x}`, `{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
+are locked; `{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too), `{impatient}` (waits for
+nobody for long), `{returning:columns}`, `{bytewise:x}` (a text that sorts as Python sorts it), `{json:x}`,
+`{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
 
 Each write names what it expects of a row, and the rows that come back are the answer. Rows in somebody else's hands are
 skipped by the verbs of workers. Those of people wait for them, and lock theirs in the order of their ids.
@@ -88,11 +88,12 @@ from {rows:jobs} where true order by ORDER
 
 INSERT_MANY = _INSERT_MANY.replace("MORE", "").replace("VALUES", "").replace("ORDER", "c.id")
 
-# In the order of their keys, so that two that insert the same ones wait for each other in one direction only.
+# In the order of their keys, which is the same from one part of a call to the next, whatever the database's collation:
+# so two that insert the same ones wait for each other in one direction only.
 INSERT_MANY_KEYED = (
     _INSERT_MANY.replace("MORE", ", unique_key, unique_until, waiting_key")
     .replace("VALUES", ",\n  c.unique_key, {later:c.unique_for}, c.waiting_key")
-    .replace("ORDER", "coalesce(c.unique_key, c.waiting_key)")
+    .replace("ORDER", "{bytewise:coalesce(c.unique_key, c.waiting_key)}")
     + "on conflict do nothing {returning:id, enqueued_at, run_at, expires_at, unique_key, waiting_key}"
 )
 
@@ -437,7 +438,7 @@ with todo as materialized (
     and not exists (select 1 from {job} as other
       where other.id <> job.id and other.waiting_key = job.waiting_key and other.state = 'READY')
     and not exists (select 1 from {rows:ids} join {job} as twin on twin.id = c.id
-      where twin.id < job.id and twin.state in ('FAILED', 'CANCELLED') and twin.worker is null
+      where job.state <> 'READY' and twin.id < job.id and twin.state in ('FAILED', 'CANCELLED') and twin.worker is null
         and (twin.unique_key = job.unique_key or twin.waiting_key = job.waiting_key))
   order by c.id {wait}
 )
