@@ -23,6 +23,7 @@ from django_jobs.exceptions import (
 )
 from django_jobs.lifecycle.batches import savepoint
 from django_jobs.lifecycle.chores import CHUNK
+from django_jobs.lifecycle.keys import clear
 from django_jobs.lifecycle.waking import wake
 from django_jobs.records import Moved, Places
 from django_jobs.states import State
@@ -59,9 +60,14 @@ def retry(ids: Iterable[int], *, using: str | None = None) -> list[int]:
 
 def _retry_chunk(connection: BaseDatabaseWrapper, ids: list[int]) -> set[int]:
     """Retry these; where somebody took a key meanwhile, one by one."""
+    store = store_for(connection.alias)
     try:
         with savepoint(connection):
-            return store_for(connection.alias).retry(connection, ids)
+            moved = store.retry(connection, ids)
+            left = [job_id for job_id in ids if job_id not in moved]
+            if left and clear(connection, store.keys(connection, left)):
+                moved |= store.retry(connection, left)
+            return moved
     except IntegrityError:
         if len(ids) == 1:
             return set()

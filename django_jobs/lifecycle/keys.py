@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from django_jobs import transitions
+from django_jobs import signals, transitions
 from django_jobs.exceptions import DuplicateJob, KeyContended
 from django_jobs.records import Inserted, Key, Lease, NewJob
 from django_jobs.states import State
@@ -111,12 +111,38 @@ def _holders(connection: BaseDatabaseWrapper, jobs: Sequence[NewJob], *, waiting
         found |= store.replace(connection, replacing, waiting=waiting)
     if returning := [_key(job).text for job in jobs if job.draft.on_duplicate == "return"]:
         found |= store.lock_holders(connection, returning, waiting=waiting)
+    others = [text for text in (_key(job).text for job in jobs) if text not in found]
+    # What has expired will never run, so its key is free, though no worker has seen to it yet.
+    if not others or _expired(connection, others, waiting=waiting):
+        return found
     if refusing := [_key(job).text for job in jobs if job.draft.on_duplicate == "raise"]:
         found |= store.find_holders(connection, refusing, waiting=waiting)
-    others = [text for text in (_key(job).text for job in jobs) if text not in found]
-    if others and not waiting:
-        found |= store.find_busy(connection, others)
+    if not waiting:
+        found |= store.find_busy(connection, [text for text in others if text not in found])
     return found
+
+
+# -- holders whose time is over
+
+
+def clear(connection: BaseDatabaseWrapper, keys: Sequence[Key]) -> bool:
+    """Free those of these keys whose holder has expired, or has ended and kept its key for as long as it was to.
+
+    Says whether there are such.
+    """
+    unique, waiting = ([key.text for key in keys if key.is_waiting is kind] for kind in (False, True))
+    count = _expired(connection, waiting, waiting=True) + _expired(connection, unique, waiting=False)
+    if unique:
+        count += store_for(connection.alias).free(connection, unique)
+    return count > 0
+
+
+def _expired(connection: BaseDatabaseWrapper, keys: Sequence[str], *, waiting: bool) -> int:
+    """Expire those that hold these keys and wait for longer than they may, and say how many that were."""
+    ids = store_for(connection.alias).expire_holders(connection, keys, waiting=waiting) if keys else set()
+    if ids and (connection.in_atomic_block or connection.get_autocommit()):
+        connection.on_commit(lambda: signals.tell(signals.jobs_expired, None, ids=tuple(sorted(ids))), robust=True)
+    return len(ids)
 
 
 # -- jobs that would wait again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from django.db import connections, transaction
@@ -101,11 +101,18 @@ def insert_follow_ups(connection: BaseDatabaseWrapper, failed: Iterable[tuple[st
     jobs: list[NewJob] = []
     for name, job_id in failed:
         try:
-            jobs += [prepare(name, job_id) for prepare in _prepare]
+            jobs += [_that_gives_way(prepare(name, job_id)) for prepare in _prepare]
         except Exception as error:  # noqa: BLE001 - the policy may be anybody's, and the failure must be written
             message = f"job {job_id} has failed, and {name} can't be queued to hear of it: {error}"
             signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
     return Insertion(connection, [each.id for each in _inserted(connection, jobs)] if jobs else [], jobs)
+
+
+def _that_gives_way(job: NewJob) -> NewJob:
+    """Have a duplicate be no error: whoever writes a failure can do nothing about it."""
+    if job.draft.on_duplicate != "raise":
+        return job
+    return job._replace(draft=replace(job.draft, on_duplicate="return"))
 
 
 def _after_commit(connection: BaseDatabaseWrapper, ids: Sequence[int], jobs: Sequence[NewJob]) -> None:

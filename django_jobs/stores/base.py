@@ -50,6 +50,9 @@ MOST_INSERTED = 1_000
 INSERTED_BYTES = 8_000_000
 """So many rows, or bytes of arguments, are inserted by one statement made of JSON."""
 
+EXPIRY = Failure(kind="expired", reason="expired before it could start")
+"""Why a job that waited for too long was cancelled."""
+
 MOST_ERRORS = 20
 """So many entries of a row's errors stay: the first, and the newest of the others."""
 
@@ -157,6 +160,11 @@ class Store(ABC):
         rows = self.run(connection, sql, {"keys": _key_rows(keys)})
         return {row[4]: _read_inserted(row)._replace(duplicate=True) for row in rows}
 
+    def expire_holders(self, connection: BaseDatabaseWrapper, keys: Iterable[str], *, waiting: bool) -> set[int]:
+        """Cancel READY rows that hold these keys and are past their expiry, and give their ids."""
+        sql = statements.EXPIRE_WAITING if waiting else statements.EXPIRE_UNIQUE
+        return self._ids(connection, sql, {"keys": _key_rows(keys), "expiry": _entry(EXPIRY)})
+
     def replace(self, connection: BaseDatabaseWrapper, jobs: Iterable[NewJob], *, waiting: bool) -> dict[str, Inserted]:
         """Give the jobs that wait and hold the keys of these their arguments and time."""
         wanted = ("args", "kwargs", "run_at", "delay", "expires")
@@ -195,7 +203,7 @@ class Store(ABC):
 
     def claim(self, connection: BaseDatabaseWrapper, request: ClaimRequest, token: int) -> Claimed:
         """Take due rows under `token`, in order, and end expired ones in passing; never more than asked for."""
-        entry = _entry(Failure(kind="expired", reason="expired before it could start"))
+        entry = _entry(EXPIRY)
         limit = min(request.limit, MOST_CLAIMED)
         rows = self.run(
             connection,
@@ -328,7 +336,7 @@ class Store(ABC):
 
     def expire(self, connection: BaseDatabaseWrapper, *, limit: int) -> set[int]:
         """Cancel READY rows past their `expires_at`."""
-        entry = _entry(Failure(kind="expired", reason="expired before it could start"))
+        entry = _entry(EXPIRY)
         return self._ids(connection, statements.EXPIRE, {"limit": limit, "expiry": entry})
 
     def prune(self, connection: BaseDatabaseWrapper, *, limit: int, only: int | None = None) -> int:
@@ -380,6 +388,12 @@ class Store(ABC):
             "max_attempts": places.max_attempts,
         }
         return self._ids(connection, statements.RESCHEDULE, values)
+
+    def keys(self, connection: BaseDatabaseWrapper, ids: Iterable[int]) -> list[Key]:
+        """Read the keys of rows that have one."""
+        rows = self.run(connection, statements.KEYS, {"ids": _id_rows(ids)})
+        keys = [Key(unique, is_waiting=False) for unique, _ in rows if unique is not None]
+        return keys + [Key(waiting, is_waiting=True) for _, waiting in rows if waiting is not None]
 
     def key_holder(self, connection: BaseDatabaseWrapper, job_id: int) -> int | None:
         """Find another row that holds the key of this one."""

@@ -117,10 +117,13 @@ _HOLDER = """
 select job.id, {utc:job.enqueued_at}, {utc:job.run_at}, {utc:job.expires_at}, job.KEY from {job} as job
 where WHICH order by job.id"""
 
-# Who waits is locked against being claimed before the caller's transaction has ended; many may do so at once.
+# Who waits is locked against being claimed before the caller's transaction has ended; many may do so at once. One that
+# has expired will never run, so it is of no use to the caller.
 _WAITS = "job.KEY in (select c.key from {rows:keys}) and job.state = 'READY'"
-LOCK_UNIQUE = (_HOLDER.replace("WHICH", _WAITS) + " {share}").replace("KEY", "unique_key")
-LOCK_WAITING = (_HOLDER.replace("WHICH", _WAITS) + " {share}").replace("KEY", "waiting_key")
+_MAY_RUN = "(job.expires_at is null or job.expires_at > {now})"
+_LOCK = _HOLDER.replace("WHICH", f"{_WAITS} and {_MAY_RUN}") + " {share}"
+LOCK_UNIQUE = _LOCK.replace("KEY", "unique_key")
+LOCK_WAITING = _LOCK.replace("KEY", "waiting_key")
 FIND_UNIQUE = _HOLDER.replace("WHICH", _HOLDS).replace("KEY", "unique_key")
 FIND_BUSY = _HOLDER.replace("WHICH", f"{_HOLDS} and job.state <> 'READY'").replace("KEY", "unique_key")
 FIND_WAITING = _HOLDER.replace("WHICH", _WAITS).replace("KEY", "waiting_key")
@@ -129,13 +132,13 @@ _REPLACE = """
 with todo as materialized (
   select job.id, c.args, c.kwargs, coalesce({instant:c.run_at}, {later:c.delay}) as run_at, c.expires
   from {rows:replacements} join {job} as job on job.KEY = c.key
-  where job.state = 'READY' order by job.id {wait}
+  where job.state = 'READY' and MAY_RUN order by job.id {wait}
 )
 update {job} as job set args = {json:todo.args}, kwargs = {json:todo.kwargs}, run_at = todo.run_at,
   expires_at = {after:todo.run_at; todo.expires}
 from todo where {by:todo.id}
 {returning:id, enqueued_at, run_at, expires_at, KEY}
-"""
+""".replace("MAY_RUN", _MAY_RUN)
 
 REPLACE_UNIQUE = _REPLACE.replace("KEY", "unique_key")
 REPLACE_WAITING = _REPLACE.replace("KEY", "waiting_key")
@@ -406,17 +409,26 @@ QUEUES = """
 select distinct job.queue from {rows:ids} join {job} as job on {by:c.id}
 """
 
-EXPIRE = """
+_EXPIRE = """
 with todo as materialized (
   select job.id from {job} as job
-  where job.state = 'READY' and job.expires_at > {never} and job.expires_at <= {now}
-  order by job.expires_at limit %(limit)s {skip}
+  where WHICH and job.expires_at <= {now}
+  order by ORDER
 )
 update {job} as job set state = 'CANCELLED', finished_at = {now}, prune_at = {later:job.keep_failed},
   errors = {append:%(expiry)s}
 from todo where {by:todo.id}
 {returning:id}
 """
+
+EXPIRE = _EXPIRE.replace("WHICH", "job.state = 'READY' and job.expires_at > {never}").replace(
+    "ORDER", "job.expires_at limit %(limit)s {skip}"
+)
+
+# Whoever asks for their keys waits for them.
+_EXPIRE_HOLDERS = _EXPIRE.replace("WHICH", _WAITS).replace("ORDER", "job.id {wait}")
+EXPIRE_UNIQUE = _EXPIRE_HOLDERS.replace("KEY", "unique_key")
+EXPIRE_WAITING = _EXPIRE_HOLDERS.replace("KEY", "waiting_key")
 
 CANCEL = """
 with todo as materialized (
@@ -458,6 +470,10 @@ update {job} as job set queue = coalesce(%(queue)s, job.queue), priority = coale
   run_at = coalesce({instant:%(run_at)s}, job.run_at), max_attempts = coalesce(%(max_attempts)s, job.max_attempts)
 from todo where {by:todo.id}
 {returning:id}
+"""
+
+KEYS = """
+select job.unique_key, job.waiting_key from {rows:ids} join {job} as job on {by:c.id}
 """
 
 # By the index of keys alone, whichever kind a job has.
@@ -538,7 +554,7 @@ WHOLE = (
     "LOCK_WAITING", "FIND_UNIQUE", "FIND_BUSY", "FIND_WAITING", "REPLACE_UNIQUE", "REPLACE_WAITING", "SUPERSEDE",
     "SUPERSEDE_LAPSED", "FORWARD", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO",
     "LET_GO_LAPSED", "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "RESCHEDULE",
-    "KEY_HOLDER", "DELETE", "PRUNABLE_AFTER", "PRUNE", "PRUNE_ONE", "PULSE", "CLAIM_THIS", "BEAT", "SIGN_OFF", "SWEEP",
-    "WORKERS",
+    "KEY_HOLDER", "DELETE", "PRUNABLE_AFTER", "PRUNE", "PRUNE_ONE", "PULSE", "CLAIM_THIS", "BEAT", "SIGN_OFF",
+    "SWEEP", "WORKERS", "EXPIRE_UNIQUE", "EXPIRE_WAITING", "KEYS",
 )  # fmt: skip
 """The names of those above that are run as they are; CLAIM and NEXT_DUE are composed."""

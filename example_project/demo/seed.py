@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from datetime import timedelta
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -10,7 +11,14 @@ from django.utils import timezone
 
 from django_jobs.models import Job, Queue
 from example_project.shop.catalogue import CATALOGUE
-from example_project.shop.jobs import check_stock, import_catalogue, send_newsletter, send_receipt, send_welcome
+from example_project.shop.jobs import (
+    check_stock,
+    import_catalogue,
+    put_on_sale,
+    send_newsletter,
+    send_receipt,
+    send_welcome,
+)
 from example_project.shop.models import CatalogueImport, Order, Product
 
 ADMIN = "admin"
@@ -29,15 +37,18 @@ def make_admin() -> str:
 @transaction.atomic
 def seed() -> bool:
     """Fill an empty shop, queue jobs where there are none, and tell whether there were none."""
+    is_new = not Job.objects.exists()
     for line in CATALOGUE[:3]:
-        Product.objects.get_or_create(sku=line.sku, defaults={"name": line.name, "price": line.price})
-    if Job.objects.exists():
+        if not Product.objects.filter(sku=line.sku).exists():
+            put_on_sale(line)
+    if not is_new:
         return False
     _customers()
     _newsletters()
-    # To retry in an hour, and failed for good.
+    # To retry in ten minutes; failed for good, with a note for staff; and expired, since it comes a day late.
     check_stock.later("Northwind")
     check_stock.later("Gone & Sons")
+    check_stock.at(timezone.now() - timedelta(days=1)).later("Yesterday Ltd")
     # Running for a few seconds.
     import_catalogue.later(CatalogueImport.objects.create(total=len(CATALOGUE)).pk)
     return True

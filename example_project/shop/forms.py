@@ -27,6 +27,12 @@ class SignUpForm(forms.Form):
     email = AddressField()
 
 
+class SearchForm(forms.Form):
+    """What somebody looks for; nothing finds everything."""
+
+    q = forms.CharField(label="Words", max_length=100, required=False, widget=forms.TextInput({"type": "search"}))
+
+
 class OrderForm(forms.Form):
     """Who orders how many of what."""
 

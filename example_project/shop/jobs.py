@@ -7,6 +7,7 @@ key of a row rather than its contents, so that it works on what is true when it 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
@@ -15,11 +16,16 @@ from django.db import transaction
 from django.utils import timezone
 
 from django_jobs import Attempt, Cancel, GiveUp, backoff, job
-from example_project.shop.catalogue import CATALOGUE
-from example_project.shop.models import CatalogueImport, Order, Product
+from django_jobs.models import Job
+from example_project.shop import search
+from example_project.shop.catalogue import CATALOGUE, Line
+from example_project.shop.models import CatalogueImport, Order, Product, StaffNote
 
 SECONDS_A_LINE = 0.25
 """How slow the supplier of the catalogue is."""
+
+SECONDS_A_PRODUCT = 0.2
+"""How long the demo takes over each product of a rebuild, so that there is time to press the button twice."""
 
 
 @job("shop.send_welcome", queue="mail", timeout=30, max_attempts=8, backoff=backoff.exponential(5, cap="1h"))
@@ -53,16 +59,109 @@ async def send_receipt(order_id: int) -> None:
     await Order.objects.filter(pk=order_id).aupdate(receipt_sent_at=timezone.now())
 
 
-@job("shop.import_catalogue", queue="import", timeout="2m", backoff=backoff.steps("10s", "1m"), takes_attempt=True)
+# -- what the shop sells, and finding it
+
+
+@job("shop.index_product", queue="search", timeout=30, unique_while_waiting=str)
+def index_product(product_id: int) -> None:
+    """Bring what the search knows of a product up to date.
+
+    The key is the product, so a burst of changes is indexed once. It is `unique_while_waiting`, not `unique`: a job
+    that runs may have read the product before the change that asks for another, and would leave the index as it was.
+    Only one that hasn't started yet is sure to see the change.
+
+    For the same reason two may run at once. Each reads the product under a lock, so the last to write has read last.
+    """
+    with transaction.atomic():
+        product = Product.objects.select_for_update(no_key=True).filter(pk=product_id).first()
+        if product is None:
+            raise Cancel("the product is gone")
+        search.write_entry(product)
+
+
+def index_soon(product: Product) -> Job:
+    """Queue that a product is indexed; call it in the transaction that changes the product.
+
+    Two seconds later, so that a burst of changes gathers. They count from the first of it: were the job put off by each
+    change (`on_duplicate="replace"`), a product that always changes would never be indexed.
+    """
+    return index_product.after(seconds=2).later(product.pk)
+
+
+@job("shop.rebuild_index", queue="search", timeout="10m", unique=True)
+def rebuild_index() -> int:
+    """Index every product anew, and give how many there were.
+
+    One at a time is enough, running or not, so this is `unique`: who asks for another gets the one that is at it. That
+    one may have passed a product that changes meanwhile; but the change queues an `index_product` of its own.
+    """
+    products = list(Product.objects.values_list("pk", flat=True))
+    for product_id in products:
+        time.sleep(SECONDS_A_PRODUCT)
+        with suppress(Cancel):
+            index_product(product_id)
+    return len(products)
+
+
+def put_on_sale(line: Line) -> Product:
+    """Write a product as a line of the catalogue says, and queue that it is indexed: both, or neither."""
+    with transaction.atomic():
+        values = {"name": line.name, "price": line.price}
+        product, _ = Product.objects.update_or_create(sku=line.sku, defaults=values)
+        index_soon(product)
+    return product
+
+
+# -- the suppliers
+
+
+@job("shop.tell_staff")
+def tell_staff(job_id: int) -> None:
+    """Leave a note for staff that a job has failed for good. It is queued with the failure, in one transaction.
+
+    It may be gone by now, or have been retried; then there is nothing to tell.
+    """
+    failed = Job.objects.failed().filter(pk=job_id).first()
+    if failed is None:
+        raise Cancel("the job is gone, or was retried")
+    values = {"text": f"{failed.name} has failed: {failed.errors[-1]['reason']}", "written_at": timezone.now()}
+    StaffNote.objects.update_or_create(job_id=job_id, defaults=values)
+
+
+@job(
+    "shop.import_catalogue", queue="import", timeout="2m", max_attempts=6, backoff=backoff.steps("10s", "1m"),
+    give_up_on=CatalogueImport.DoesNotExist, on_failure=tell_staff, takes_attempt=True,
+)  # fmt: skip
 def import_catalogue(attempt: Attempt, import_id: int) -> str:
-    """Read the supplier's catalogue line by line; another attempt goes on where the one before came to an end."""
+    """Read the supplier's catalogue line by line; another attempt goes on where the one before came to an end.
+
+    Where nobody asks for the import any more, none would help. If all fail, staff is told.
+    """
     begun = CatalogueImport.objects.get(pk=import_id)
     for number, line in enumerate(CATALOGUE[begun.done :], start=begun.done + 1):
         time.sleep(SECONDS_A_LINE)
         with transaction.atomic():
-            Product.objects.update_or_create(sku=line.sku, defaults={"name": line.name, "price": line.price})
+            put_on_sale(line)
             CatalogueImport.objects.filter(pk=import_id).update(done=number)
     return f"{len(CATALOGUE) - begun.done} lines in attempt {attempt.number}"
+
+
+@job(
+    "shop.check_stock", queue="stock", timeout=10, max_attempts=5, backoff=backoff.fixed("10m"), expires="1h",
+    on_failure=tell_staff,
+)  # fmt: skip
+def check_stock(supplier: str) -> None:
+    """Ask a supplier what is in stock. The demo's suppliers don't answer, so that there is a failure to look at.
+
+    An hour later the answer is of no use to whoever asked, so a check that couldn't start by then is never run.
+    """
+    if supplier == "Gone & Sons":
+        raise GiveUp("the supplier has closed its business")
+    message = f"{supplier} does not answer"
+    raise ConnectionError(message)
+
+
+# -- the newsletter
 
 
 @job("shop.send_newsletter", queue="newsletter", priority=-10)
@@ -72,12 +171,3 @@ def send_newsletter(issue: str) -> int:
     for address in addresses:
         send_mail(f"Our {issue} newsletter", "There is new tea.\n", None, [address])
     return len(addresses)
-
-
-@job("shop.check_stock", queue="stock", timeout=10, max_attempts=5, backoff=backoff.fixed("1h"))
-def check_stock(supplier: str) -> None:
-    """Ask a supplier what is in stock. The demo's suppliers don't answer, so that there is a failure to look at."""
-    if supplier == "Gone & Sons":
-        raise GiveUp("the supplier has closed its business")
-    message = f"{supplier} does not answer"
-    raise ConnectionError(message)

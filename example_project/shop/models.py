@@ -21,6 +21,20 @@ class Product(models.Model):
         return f"{self.name}, €{self.price}"
 
 
+class SearchEntry(models.Model):
+    """What the search knows of a product: its words, as they were when it was indexed."""
+
+    product = models.OneToOneField(Product, on_delete=models.CASCADE, related_name="search_entry", primary_key=True)
+    words = models.TextField()
+    indexed_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name_plural = "search entries"
+
+    def __str__(self) -> str:
+        return self.words
+
+
 class Order(models.Model):
     """Somebody bought something. `receipt_sent_at` is what keeps a receipt from being sent twice."""
 
@@ -50,3 +64,17 @@ class CatalogueImport(models.Model):
 
     def __str__(self) -> str:
         return f"Import {self.pk}: {self.done} of {self.total}"
+
+
+class StaffNote(models.Model):
+    """A job failed for good, and somebody has to look at it. There is one note for a job, however often it fails."""
+
+    job_id = models.BigIntegerField("job", unique=True)
+    text = models.TextField()
+    written_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("-written_at", "-pk")
+
+    def __str__(self) -> str:
+        return self.text

@@ -7,6 +7,7 @@ from example_project.shop import views
 app_name = "shop"
 urlpatterns = [
     path("", views.home, name="home"),
+    path("search/", views.find, name="search"),
     path("sign-up/", views.sign_up, name="sign_up"),
     path("order/", views.order, name="order"),
     path("imports/", views.imports, name="imports"),

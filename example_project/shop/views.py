@@ -16,13 +16,17 @@ from django.views.decorators.http import require_GET, require_http_methods
 from django_jobs.admin import state_word
 from django_jobs.models import Job
 from example_project.mail import newest_first
+from example_project.shop import search
 from example_project.shop.catalogue import CATALOGUE
-from example_project.shop.forms import OrderForm, SignUpForm
-from example_project.shop.jobs import import_catalogue, send_receipt, send_welcome
-from example_project.shop.models import CatalogueImport, Order
+from example_project.shop.forms import OrderForm, SearchForm, SignUpForm
+from example_project.shop.jobs import import_catalogue, index_product, rebuild_index, send_receipt, send_welcome
+from example_project.shop.models import CatalogueImport, Order, Product, SearchEntry, StaffNote
 
 SHOWN = 10
 """Rows of a list."""
+
+FOUND = 50
+"""Products of a search."""
 
 
 @require_GET
@@ -30,6 +34,29 @@ def home(request: HttpRequest) -> HttpResponse:
     """Show what can be done here, and the newest jobs."""
     jobs = Job.objects.annotate(word=state_word()).only("name", "queue", "attempts", "max_attempts", "enqueued_at")
     return render(request, "shop/home.html", {"jobs": jobs[:SHOWN]})
+
+
+@require_http_methods(["GET", "POST"])
+def find(request: HttpRequest) -> HttpResponse:
+    """Show the products with some words, and how much of the index is up to date; or have all of it rebuilt."""
+    if request.method == "POST":
+        job = rebuild_index.later()
+        if job.duplicate:
+            messages.info(request, f"Job #{job.pk} is at it already, so no other was queued.")
+        else:
+            messages.success(request, f"Job #{job.pk} is queued to rebuild the whole index.")
+        return redirect("shop:search")
+    form = SearchForm(request.GET)
+    found = search.find(form.cleaned_data["q"]) if form.is_valid() else Product.objects.none()
+    context = {
+        "form": form,
+        "products": found[:FOUND],
+        "count": found.count(),
+        "indexed": SearchEntry.objects.count(),
+        "total": Product.objects.count(),
+        "waiting": Job.objects.ready().named(index_product.name).count(),
+    }
+    return render(request, "shop/search.html", context, status=422 if form.errors else 200)
 
 
 @require_http_methods(["GET", "POST"])
@@ -80,7 +107,8 @@ def imports(request: HttpRequest) -> HttpResponse:
             job = import_catalogue.later(asked.pk)
         messages.success(request, f"Job #{job.pk} is queued to read {asked.total} lines. It takes a few seconds.")
         return redirect("shop:imports")
-    return render(request, "shop/imports.html", {"imports": CatalogueImport.objects.all()[:SHOWN]})
+    context = {"imports": CatalogueImport.objects.all()[:SHOWN], "notes": StaffNote.objects.all()[:SHOWN]}
+    return render(request, "shop/imports.html", context)
 
 
 @require_GET

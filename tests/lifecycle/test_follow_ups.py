@@ -129,6 +129,24 @@ def test_one_that_cannot_be_queued_is_told_and_holds_nothing_up(heard: list[Hear
     assert heard[0].said["level"] == logging.ERROR
 
 
+@pytest.mark.parametrize("on_duplicate", ["return", "replace", "raise"])
+def test_one_that_waits_already_holds_nothing_up_whatever_is_to_become_of_a_duplicate(on_duplicate: str) -> None:
+    def act() -> None: ...
+
+    def tidy(job_id: int) -> None: ...
+
+    with (
+        declared(tidy, name="shop.tidy", queue="aside", unique="k", on_duplicate=on_duplicate),
+        declared(act, name="shop.act", on_failure="shop.tidy", max_attempts=1) as performer,
+    ):
+        for _ in range(2):
+            performer.later()
+            claim = claim_one(queues=("default",))
+            assert settle(claim, Failed(failure=failure())) == []
+            assert read(claim.id).state == "FAILED"
+    assert len(followed()) == 1
+
+
 @pytest.mark.django_db(transaction=True)
 def test_both_are_written_or_none_on_a_connection_of_our_own(
     act: AnyPerformer, monkeypatch: pytest.MonkeyPatch

@@ -134,6 +134,68 @@ def test_an_expired_job_holds_no_key(keyed: Enqueuer[...], frozen: FrozenClock) 
     assert not keyed.later().duplicate
 
 
+class TestExpiredHolder:
+    """A job that has expired will never run; its key is free, though no worker has seen to it yet."""
+
+    def test_its_key_is_free(self, keyed: Enqueuer[...], frozen: FrozenClock, heard: list[Heard]) -> None:
+        first = keyed.using(expires=5).later(1)
+        frozen.advance(seconds(5))
+        heard.clear()
+        second = keyed.later(2)
+        assert (second.pk == first.pk, second.duplicate, second.args) == (False, False, [2])
+        row = Job.objects.get(pk=first.pk)
+        assert (row.state, row.errors[-1]["kind"], row.finished_at) == ("CANCELLED", "expired", NOON + seconds(5))
+        assert [one.said["ids"] for one in heard if one.signal == "jobs_expired"] in ([], [(first.pk,)])
+
+    def test_a_moment_before_it_is_not(self, keyed: Enqueuer[...], frozen: FrozenClock) -> None:
+        first = keyed.using(expires=5).later()
+        frozen.advance(seconds(4.999))
+        assert keyed.later().pk == first.pk
+
+    @pytest.mark.parametrize("on_duplicate", ["replace", "raise"])
+    def test_whatever_is_to_become_of_a_duplicate(
+        self, keyed: Enqueuer[...], frozen: FrozenClock, on_duplicate: Any
+    ) -> None:
+        keyed.using(expires=5).later(1)
+        frozen.advance(seconds(6))
+        second = keyed.using(on_duplicate=on_duplicate).later(2)
+        assert (second.duplicate, second.replaced, second.args) == (False, False, [2])
+
+    def test_a_bulk_call_frees_those_that_have_expired(self, act: AnyPerformer, frozen: FrozenClock) -> None:
+        for performer in (act.using(unique=str), act.using(unique_while_waiting=str)):
+            performer.using(expires=5).later(1)
+            performer.using(expires=60).later(2)
+            frozen.advance(seconds(6))
+            assert [one.duplicate for one in performer.later_many([(1,), (2,), (3,)])] == [False, True, False]
+
+    def test_it_is_held_for_as_long_as_was_said_all_the_same(self, unique: Enqueuer[...], frozen: FrozenClock) -> None:
+        first = unique.using(unique_for="1m", expires=5).later()
+        frozen.advance(seconds(6))
+        again = unique.later()
+        assert (again.pk, again.state) == (first.pk, "CANCELLED")
+        frozen.advance(seconds(60))
+        assert not unique.later().duplicate
+
+    def test_also_where_both_times_are_over(self, unique: Enqueuer[...], frozen: FrozenClock) -> None:
+        unique.using(unique_for=5, expires=5).later()
+        frozen.advance(seconds(6))
+        assert not unique.later().duplicate
+
+    def test_a_running_one_holds_its_key(self, unique: Enqueuer[...], frozen: FrozenClock) -> None:
+        first = unique.using(expires=5).later()
+        claim_one()
+        frozen.advance(seconds(6))
+        assert (unique.later().pk, Job.objects.get().state) == (first.pk, "RUNNING")
+
+    def test_it_keeps_no_other_from_being_retried(self, keyed: Enqueuer[...], frozen: FrozenClock) -> None:
+        first = keyed.later()
+        settle(claim_one(), Failed(failure=failure()))
+        second = keyed.using(expires=5).later()
+        frozen.advance(seconds(6))
+        first.retry()
+        assert [Job.objects.get(pk=job.pk).state for job in (first, second)] == ["READY", "CANCELLED"]
+
+
 # -- for a while
 
 
@@ -174,6 +236,20 @@ class TestUniqueFor:
         assert [one.duplicate for one in performer.later_many([(1,), (2,), (3,)])] == [True, True, False]
         frozen.advance(seconds(30))
         assert [one.duplicate for one in performer.later_many([(1,), (2,), (3,)])] == [False, False, True]
+
+    def test_one_whose_time_is_over_keeps_no_other_from_being_retried(
+        self, unique: Enqueuer[...], frozen: FrozenClock
+    ) -> None:
+        first = unique.later()
+        settle(claim_one(), Failed(failure=failure()))
+        unique.using(unique_for="1m").later()
+        settle(claim_one(), Succeeded())
+        frozen.advance(seconds(59))
+        with pytest.raises(KeyHeld):
+            first.retry()
+        frozen.advance(seconds(1))
+        first.retry()
+        assert unique.later().pk == first.pk
 
 
 # -- what else a duplicate may come to

@@ -103,7 +103,10 @@ def test_the_demo_serves_the_shop_sends_the_mail_and_ends_in_order(database: str
             fields = urlencode({"email": "newcomer@example.com", "csrfmiddlewaretoken": token})
             kind = "application/x-www-form-urlencoded"
             browser.request("POST", "/sign-up/", fields, {"Content-Type": kind, "Cookie": f"csrftoken={token}"})
-            assert browser.getresponse().status == 302
+            response = browser.getresponse()
+            response.read()
+            assert response.status == 302
+            until(lambda: b"Green tea" in _get(browser, "/search/?q=green").read(), what="the products are indexed")
         until(lambda: "newcomer@example.com" in [mail.to for mail in newest_first(mails)], what="the mail is there")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
