@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -20,8 +22,20 @@ from tests.mutation.splitter import Mutant, mutants_of
 
 DIALECTS: dict[str, ModuleType] = {"postgresql": postgresql, "sqlite": sqlite}
 
+KILLERS = Path(__file__).with_name("killers.json")
+
 PARTS = frozenset({"WALK", "EVERY_QUEUE", "NAMED_QUEUES", "NOT_ALONE", "SOME_NAMES", "PICKED", "APPEND"})
 """Constants that are parts of statements, filled in when these are put together."""
+
+YOUNG = frozenset(
+    {
+        "INSERT_KEYED", "INSERT_MANY_KEYED", "FREE", "LOCK_UNIQUE", "LOCK_WAITING", "FIND_UNIQUE", "FIND_BUSY",
+        "FIND_WAITING", "REPLACE_UNIQUE", "REPLACE_WAITING", "SUPERSEDE", "SUPERSEDE_LAPSED", "FORWARD", "EXPIRE_UNIQUE",
+        "EXPIRE_WAITING", "RETRY", "RESCHEDULE", "KEYS", "KEY_HOLDER", "IMPATIENT",
+    }
+)  # fmt: skip
+"""Statements about keys whose mutants haven't been gone through yet: only those with a recorded killer count. To go
+through one, take its name out of here."""
 
 WITHIN = frozenset({"WALK", "HELD_COLUMNS"})
 """Constants whose text stands in other constants already, and is mutated there."""
@@ -66,7 +80,9 @@ def sites(vendor: str) -> list[Site]:
         for mutant in mutants_of(text)
     ]
     right = texts()
-    return [site for site in found if changed(site, right)]
+    known = json.loads(KILLERS.read_text())
+    judged = [site for site in found if site.constant not in YOUNG or site.label in known]
+    return [site for site in judged if changed(site, right)]
 
 
 def constants(module: ModuleType) -> Iterator[tuple[str, str]]:
