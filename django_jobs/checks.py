@@ -33,11 +33,19 @@ def check_settings(**_: Any) -> list[checks.CheckMessage]:
         settings = conf.settings()
     except ImproperlyConfigured as error:
         return [*found, *(checks.Error(line, id="django_jobs.E001") for line in str(error).splitlines())]
+    found += _check_mode(settings.mode)
     found += _check_worker(settings.worker)
     found += _check_alias("DATABASE", settings.database)
     if settings.listen_database is not None:
         found += _check_alias("LISTEN_DATABASE", settings.listen_database, vendors=("postgresql",))
     return found
+
+
+def _check_mode(mode: str) -> list[checks.CheckMessage]:
+    if mode != "inline" or conf.is_debugging():
+        return []
+    message = "DJANGO_JOBS['MODE'] is 'inline' though DEBUG is off: jobs run within requests, and none is tried again."
+    return [checks.Warning(message, hint="Leave it out, and run workers.", id="django_jobs.W008")]
 
 
 def _check_worker(setting: Mapping[str, Any]) -> list[checks.CheckMessage]:

@@ -42,6 +42,7 @@ class DjangoJobs(TypedDict, total=False):
     DATABASE: str
     QUEUES: Sequence[str] | Mapping[str, QueueOptions] | None
     DEFAULT_QUEUE: str
+    MODE: str
     AUTODISCOVER: Sequence[str]
     MAX_ATTEMPTS: int
     BACKOFF: str | backoff.Backoff
@@ -70,6 +71,7 @@ class Settings:
     database: str = "default"
     queues: Mapping[str, int | None] | None = None
     default_queue: str = "default"
+    mode: str = "database"
     autodiscover: tuple[str, ...] = ("jobs",)
     max_attempts: int = 20
     backoff: backoff.Backoff = field(default_factory=backoff.exponential)
@@ -281,6 +283,12 @@ def _unknown_jobs(where: str, value: object) -> str:
     return str(value)
 
 
+def _mode(where: str, value: object) -> str:
+    if value not in ("database", "inline"):
+        raise _wrong(where, value, "give 'database', or 'inline' to run each job at once where it is queued")
+    return str(value)
+
+
 def _mapping(where: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise _wrong(where, value, "give a dict")
@@ -291,6 +299,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "DATABASE": _text,
     "QUEUES": _queues,
     "DEFAULT_QUEUE": _name,
+    "MODE": _mode,
     "AUTODISCOVER": _module_names,
     "MAX_ATTEMPTS": _count,
     "BACKOFF": _backoff,

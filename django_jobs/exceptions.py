@@ -6,6 +6,7 @@ Exception
 │   ├── ArgumentsTooLarge       (ValueError) more than MAX_ARGS_BYTES
 │   ├── UndecodableValue        (ValueError) stored text that doesn't give a value back
 │   ├── UnknownPerformer        (LookupError) no performer has that name
+│   ├── RunFailed               a job that its caller ran has failed, and no exception says why
 │   ├── DuplicateJob            another job holds the key, and the call said `on_duplicate="raise"`
 │   ├── KeyContended            whoever held the key was gone again each time that was looked
 │   └── VerbRefused             a verb by hand that doesn't fit the job's state
@@ -63,6 +64,10 @@ class UndecodableValue(JobsError, ValueError):
 
 class UnknownPerformer(JobsError, LookupError):
     """No performer has that name or alias in this process."""
+
+
+class RunFailed(JobsError):
+    """A job that was run at once, or by a test, has failed without an exception: nobody knows its name, for one."""
 
 
 class DuplicateJob(JobsError):

@@ -64,7 +64,7 @@ class Change(NamedTuple):
 
     A READY row runs again `delay` after now, or keeps its `run_at` where `delay` is None. `failure` is appended to the
     row's errors. `result` is JSON text. Where `gone` the row is deleted instead: its keeping is 0. One that is
-    `superseded_by` a job is only written while that one waits.
+    `superseded_by` a job is only written while that one waits, and for no longer than `delay`.
     """
 
     lease: Lease
@@ -168,7 +168,7 @@ def supersede(change: Change, by: int) -> Change:
         exception=before.exception if before else "",
         traceback=before.traceback if before else "",
     )
-    return change._replace(state=State.CANCELLED, delay=None, failure=failure, superseded_by=by)
+    return change._replace(state=State.CANCELLED, failure=failure, superseded_by=by)
 
 
 def sooner(first: timedelta | None, second: timedelta | None) -> timedelta | None:

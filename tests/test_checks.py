@@ -94,6 +94,16 @@ def test_e001_there_is_one_for_each_wrong_value() -> None:
         assert texts() == [("django_jobs.E001", lease, None), ("django_jobs.E001", unknown, None)]
 
 
+def test_w008_jobs_run_within_requests_where_nobody_debugs() -> None:
+    with override_settings(DJANGO_JOBS={"MODE": "inline"}, DEBUG=False):
+        message = (
+            "DJANGO_JOBS['MODE'] is 'inline' though DEBUG is off: jobs run within requests, and none is tried again."
+        )
+        assert texts() == [("django_jobs.W008", message, "Leave it out, and run workers.")]
+    with override_settings(DJANGO_JOBS={"MODE": "inline"}, DEBUG=True):
+        assert texts() == []
+
+
 @pytest.mark.django_db
 def test_a_wrong_setting_breaks_no_other_check() -> None:
     with override_settings(DJANGO_JOBS={"LEASE": 0, "QUEUES": ["mail"]}):

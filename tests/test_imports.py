@@ -40,6 +40,17 @@ def test_importing_the_package_loads_nothing_of_django() -> None:
     assert said_by(program) == ["[]", "['django_jobs']"]
 
 
+def test_importing_the_plugin_of_pytest_loads_nothing_of_django() -> None:
+    program = """
+        import sys
+        import django_jobs.pytest_plugin
+
+        print(sorted(name for name in sys.modules if name.split(".")[0] in {"django", "asgiref", "psycopg", "cronsim"}))
+        print(sorted(name for name in sys.modules if name.startswith("django_jobs")))
+    """
+    assert said_by(program) == ["[]", "['django_jobs', 'django_jobs.pytest_plugin']"]
+
+
 def test_importing_job_touches_neither_models_nor_settings() -> None:
     program = """
         import sys

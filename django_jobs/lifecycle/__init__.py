@@ -46,6 +46,7 @@ from django_jobs.lifecycle.running import (
     begin_life,
     came_to,
     claim,
+    claim_this,
     new_token,
     next_due,
     release,
@@ -59,9 +60,10 @@ from django_jobs.lifecycle.waking import SILENCE
 
 __all__ = [
     "CHUNK", "LOCKED_PAUSES", "SILENCE", "SWEEP_AGE", "TRIES", "Pruned", "Run", "beat", "begin", "begin_life", "bury",
-    "came_to", "cancel", "cancel_one", "cancel_statement", "claim", "dedicate", "delete", "delete_one", "disown",
-    "enqueue", "enqueue_many", "expire", "hang_up", "hear", "lapsed", "listen", "moved_and_why", "needs_proof",
-    "new_token", "next_due", "notify", "prepare_follow_ups_by", "prepare_if_direct", "prune", "prune_round", "pulse",
-    "reclaim", "refused", "release", "renew", "reschedule", "reschedule_one", "retry", "retry_one", "settle",
-    "settle_within", "sign_off", "still_held", "stopping", "sweep", "tell_of_pruned", "unlisten", "workers",
+    "came_to", "cancel", "cancel_one", "cancel_statement", "claim", "claim_this", "dedicate", "delete", "delete_one",
+    "disown", "enqueue", "enqueue_many", "expire", "hang_up", "hear", "lapsed", "listen", "moved_and_why",
+    "needs_proof", "new_token", "next_due", "notify", "prepare_follow_ups_by", "prepare_if_direct", "prune",
+    "prune_round", "pulse", "reclaim", "refused", "release", "renew", "reschedule", "reschedule_one", "retry",
+    "retry_one", "settle", "settle_within", "sign_off", "still_held", "stopping", "sweep", "tell_of_pruned", "unlisten",
+    "workers",
 ]  # fmt: skip

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from django.db import IntegrityError
+from django.db import DatabaseError, IntegrityError, OperationalError
 
 from django_jobs import signals
 from django_jobs.lifecycle.keys import TRIES, superseding
@@ -55,16 +55,21 @@ def each(connection: BaseDatabaseWrapper, write: Write, changes: Sequence[Change
     """Write a batch; where a constraint refuses it, row by row, leaving the offender with a line in the log.
 
     What would wait again while another with its key waits is superseded; one that meets such another whenever it is
-    written, and doesn't find it then, is left for later. With a job that fails the one is queued that hears of that.
+    written, and doesn't find it then, is left for later: a caller may have queued it and not have committed. With a job
+    that fails the one is queued that hears of that.
     """
     if not changes:
         return Written(set(), set(), {})
     try:
         return _written(connection, write, changes, ties)
-    except IntegrityError as error:
-        if len(changes) > 1:
+    except (IntegrityError, OperationalError) as error:
+        if len(changes) > 1 and _is_about_a_row(connection, error):
             return _joined([each(connection, write, [change], ties) for change in changes])
-        return _written_alone(connection, write, changes[0], ties, error)
+        return _written_alone(connection, write, changes[0], ties, error, tries=TRIES)
+
+
+def _is_about_a_row(connection: BaseDatabaseWrapper, error: DatabaseError) -> bool:
+    return isinstance(error, IntegrityError) or store_for(connection.alias).gave_up(error)
 
 
 def _written(connection: BaseDatabaseWrapper, write: Write, changes: Sequence[Change], ties: Ties) -> Written:
@@ -79,13 +84,18 @@ def _written(connection: BaseDatabaseWrapper, write: Write, changes: Sequence[Ch
 
 
 def _written_alone(
-    connection: BaseDatabaseWrapper, write: Write, change: Change, ties: Ties, error: IntegrityError
+    connection: BaseDatabaseWrapper, write: Write, change: Change, ties: Ties, error: DatabaseError, *, tries: int
 ) -> Written:
-    if change.lease in ties.waiting_keys:
-        for _ in range(TRIES):
-            with suppress(IntegrityError):
-                return _written(connection, write, [change], ties)
+    """Say what becomes of a change that failed alone; one that met another with its key is tried anew."""
+    if not _is_about_a_row(connection, error):
+        raise error
+    if not isinstance(error, IntegrityError) or not tries:
         return Written(set(), set(), {})
+    if change.lease in ties.waiting_keys:
+        try:
+            return _written(connection, write, [change], ties)
+        except (IntegrityError, OperationalError) as again:
+            return _written_alone(connection, write, change, ties, again, tries=tries - 1)
     if change.gone:
         # Somebody's row refers to the job: it did succeed, so it stays instead of going.
         return each(connection, write, [change._replace(gone=False)], ties)

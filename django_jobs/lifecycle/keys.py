@@ -93,7 +93,8 @@ def _held(connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> dict[Key, 
     """Find the holders of the others' keys.
 
     One that waits is locked, so that it isn't claimed before the change is visible for which it was asked again; one
-    that runs may have missed that change.
+    that runs may have missed that change. Who waits only by the time that those who run are looked for isn't locked,
+    and so isn't found: the key is tried again.
     """
     found: dict[Key, Inserted] = {}
     for waiting in (False, True):
@@ -111,9 +112,13 @@ def _holders(connection: BaseDatabaseWrapper, jobs: Sequence[NewJob], *, waiting
     if returning := [_key(job).text for job in jobs if job.draft.on_duplicate == "return"]:
         found |= store.lock_holders(connection, returning, waiting=waiting)
     others = [text for text in (_key(job).text for job in jobs) if text not in found]
-    # What has expired will never run, so its key is free, though no worker has seen to it yet.
-    if others and not _expired(connection, others, waiting=waiting):
-        found |= store.find_holders(connection, others, waiting=waiting)
+    # What has expired will never run, so its key is free, though no worker has seen to it yet: it is tried again.
+    if not others or _expired(connection, others, waiting=waiting):
+        return found
+    if refusing := [_key(job).text for job in jobs if job.draft.on_duplicate == "raise"]:
+        found |= store.find_holders(connection, refusing, waiting=waiting)
+    if not waiting:
+        found |= store.find_busy(connection, [text for text in others if text not in found])
     return found
 
 

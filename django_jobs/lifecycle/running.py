@@ -44,6 +44,13 @@ def claim(connection: BaseDatabaseWrapper, request: ClaimRequest, *, token: int 
     return claimed
 
 
+def claim_this(
+    connection: BaseDatabaseWrapper, job_id: int, request: ClaimRequest, *, token: int | None = None
+) -> Claim | None:
+    """Take one READY job, due or not, for its caller, who runs it at once. None where it is no longer READY."""
+    return store_for(connection.alias).claim_this(connection, job_id, request, new_token() if token is None else token)
+
+
 def begin_life(connection: BaseDatabaseWrapper, token: int) -> Callable[[], None]:
     """Show others that this process lives and has what it is about to claim under `token` in hand.
 

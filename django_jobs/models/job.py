@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
-    from django_jobs.records import Inserted
+    from django_jobs.records import Claim, Inserted
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 
@@ -343,6 +343,19 @@ class Job(models.Model):
         }  # fmt: skip
         # As Django makes an instance of a row: by place, which takes half as long as by name.
         return cls.from_db(using, values.keys(), values.values())
+
+    @classmethod
+    def of_claim(cls, claim: Claim, result: str | None = None) -> Job:
+        """Give what was the row of a job that has succeeded and, since its keeping is 0, is gone."""
+        return cls(
+            id=claim.id, name=claim.name, queue=claim.queue, priority=claim.priority, args=json.loads(claim.args),
+            kwargs=json.loads(claim.kwargs), meta=json.loads(claim.meta), state=State.SUCCESSFUL, run_at=claim.run_at,
+            attempts=claim.attempt, max_attempts=claim.max_attempts, crashes=claim.crashes,
+            max_crashes=claim.max_crashes, restart=claim.restart, timeout=claim.timeout, keep=claim.keep,
+            enqueued_at=claim.enqueued_at, first_started_at=claim.first_started_at, started_at=claim.started_at,
+            finished_at=clock.now(), token=claim.token, result=None if result is None else json.loads(result),
+            schedule=claim.schedule, tick=claim.tick, waiting_key=claim.waiting_key, on_failure=claim.on_failure,
+        )  # fmt: skip
 
     @property
     def is_due(self) -> bool:

@@ -16,6 +16,7 @@ from django.utils import timezone, translation
 from django_jobs import codec, lifecycle
 from django_jobs.conf import Settings, project_language, settings
 from django_jobs.exceptions import KeyContended
+from django_jobs.performers import modes
 from django_jobs.performers.instances import reference
 from django_jobs.performers.keys import Keys
 from django_jobs.performers.options import Options, Unset
@@ -62,7 +63,8 @@ def insert(job: NewJob) -> Job:
     for _ in range(lifecycle.TRIES):
         inserted = lifecycle.enqueue(job, using=alias)
         if not inserted.duplicate:
-            return model.mirror(job, inserted, using=alias)
+            row = model.mirror(job, inserted, using=alias)
+            return modes.run_now([row.pk])[0] if modes.is_inline() else row
         if (holder := model._base_manager.using(alias).filter(pk=inserted.id).first()) is not None:
             holder.duplicate, holder.replaced = True, inserted.replaced
             return holder
@@ -71,7 +73,10 @@ def insert(job: NewJob) -> Job:
 
 def insert_many(jobs: list[NewJob]) -> list[Queued]:
     """Insert jobs, all or none."""
-    return lifecycle.enqueue_many(jobs, using=settings().database)
+    queued = lifecycle.enqueue_many(jobs, using=settings().database)
+    if modes.is_inline() and (ids := [one.id for one in queued if not one.duplicate]):
+        modes.run_now(ids)
+    return queued
 
 
 def refuse_in_event_loop(call: str, instead: str) -> None:

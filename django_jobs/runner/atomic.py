@@ -59,6 +59,24 @@ def perform(call: Call, body: Callable[[], Outcome], *, failed: Callable[[BaseEx
     return Committed(success=success)
 
 
+def rehearse(body: Callable[[], Outcome], *, failed: Callable[[BaseException], Outcome]) -> Outcome:
+    """Run `body` in a transaction, or a savepoint of the caller's, that stays with a success alone; there is no row."""
+    connection = connections[settings().database]
+    outcome: Outcome | None = None
+    try:
+        with _transaction(connection):
+            outcome = body()
+            if not isinstance(outcome, Succeeded):
+                raise _RolledBack
+            _refuse_broken(connection)
+    except _RolledBack:
+        assert outcome is not None
+        return outcome
+    except BaseException as error:  # noqa: BLE001 - as in perform
+        return failed(error)
+    return outcome
+
+
 def _settled(connection: BaseDatabaseWrapper, claim: Claim, outcome: Outcome) -> Outcome:
     """Write the end of a success, and give what the run came to: not Succeeded where nothing may be committed."""
     if not isinstance(outcome, Succeeded):

@@ -51,7 +51,7 @@ def call_of(claim: Claim, performer: AnyPerformer, interrupter: Interrupter) -> 
 
 def _decoded(claim: Claim) -> tuple[list[object], dict[str, object], dict[str, Any]]:
     try:
-        args, kwargs = codec.decode_arguments(claim.args, claim.kwargs, resolve=_resolved)
+        args, kwargs = codec.decode_arguments(claim.args, claim.kwargs, resolve=resolve)
         meta = {} if claim.meta == "{}" else codec.decode(claim.meta, path="meta")
     except UndecodableValue as error:
         message = f"the stored arguments can't be read by this code: {error}"
@@ -59,7 +59,7 @@ def _decoded(claim: Claim) -> tuple[list[object], dict[str, object], dict[str, A
     return args, kwargs, meta if isinstance(meta, dict) else {}
 
 
-def _resolved(ref: codec.ModelRef) -> object:
+def resolve(ref: codec.ModelRef) -> object:
     """Fetch a model instance fresh."""
     try:
         model = apps.get_model(ref.label)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from contextvars import Context
+from contextvars import Context, ContextVar
 from datetime import timedelta
 from functools import partial
 
 from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 
-from django_jobs import backoff, codec, context, durations, performers, signals, transitions
+from django_jobs import backoff, codec, durations, performers, signals, transitions
 from django_jobs.conf import settings
+from django_jobs.context import enter
 from django_jobs.exceptions import Cancel, ControlWord, GiveUp, Interruption, JobCancelled, JobTimeout, Retry, Snooze
 from django_jobs.failures import exception_path, failure_of, fingerprint_of, shown
 from django_jobs.outcomes import (
@@ -52,12 +53,47 @@ def is_async(claim: Claim) -> bool:
     return performer is not None and performer.is_async
 
 
-def run(claim: Claim, interrupter: Interrupter = NOBODY) -> Ending:
+def run(claim: Claim, interrupter: Interrupter = NOBODY, *, context: Context | None = None) -> Ending:
     """Run the performer in this thread, in a context of its own, and say what it came to; an async one in a loop.
 
-    The interrupter's door is closed when an atomic performer's body has ended, before anything is committed.
+    The interrupter's door is closed when an atomic performer's body has ended, before anything is committed. `context`
+    is one made for this run alone, in which something was set.
     """
-    return Context().run(_run, claim, interrupter)
+    return (Context() if context is None else context).run(_run, claim, interrupter)
+
+
+_errors: ContextVar[list[BaseException] | None] = ContextVar("django_jobs.errors", default=None)
+
+
+def note_errors(context: Context) -> list[BaseException]:
+    """Have a run in `context` note, as it is, what it makes a failure or a control word of; gives where it does."""
+    errors: list[BaseException] = []
+    context.run(_errors.set, errors)
+    return errors
+
+
+def rehearse(claim: Claim, *, context: Context) -> Outcome:
+    """Run the performer in this thread for a claim without a row, and say what it came to; nobody is told.
+
+    What an atomic one does in the jobs' database stays, within the caller's transaction, with a success alone.
+    """
+    return context.run(_rehearsed, claim)
+
+
+def _rehearsed(claim: Claim) -> Outcome:
+    marks = prepare_connections(claim)
+    try:
+        performer = performers.get_performer(claim.name)
+        try:
+            call = call_of(claim, performer, NOBODY)
+            enter(call.attempt)
+        except BaseException as error:  # noqa: BLE001 - as in _prepared
+            return _raised(claim, performer, error)
+        if not performer.is_atomic:
+            return _called(call)
+        return atomic.rehearse(partial(_called, call), failed=partial(_raised, claim, performer))
+    finally:
+        tidy_connections(claim, marks)
 
 
 async def arun(claim: Claim, interrupter: Interrupter = NOBODY) -> Outcome:
@@ -102,7 +138,7 @@ def _prepared(claim: Claim, interrupter: Interrupter) -> Call | Outcome:
         return _unknown(claim)
     try:
         call = call_of(claim, performer, interrupter)
-        context.enter(call.attempt)
+        enter(call.attempt)
         signals.starts.tell(claim)
         if signals.job_started.receivers:
             signals.tell(signals.job_started, claim.name, claim=claim)
@@ -214,6 +250,7 @@ def _came_to(call: Call, value: object) -> Outcome:
             return _raised(call.claim, call.performer, value)
         return Succeeded(result=_encoded(value))
     except BaseException as error:  # noqa: BLE001 - a value may be hostile
+        _note(error)
         # Not tried again: the work was done.
         return Failed(failure=failure_of(error, job=call.claim.name, kind="result"))
 
@@ -228,11 +265,18 @@ def _encoded(value: object) -> str:
 
 def _raised(claim: Claim, performer: AnyPerformer, error: BaseException) -> Outcome:
     """Turn what a performer raised into an outcome; a control word may be of a subclass, and broken."""
+    _note(error)
     try:
         deactivate()
         return _outcome_of(claim, performer, error)
     except BaseException as problem:  # noqa: BLE001 - nothing gets out of here
         return _failed_attempt(claim, performer, problem)
+
+
+def _note(error: BaseException) -> None:
+    """Keep it for who asked; a worker asks for none."""
+    if (errors := _errors.get()) is not None:
+        errors.append(error)
 
 
 def _outcome_of(claim: Claim, performer: AnyPerformer, error: BaseException) -> Outcome:

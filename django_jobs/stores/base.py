@@ -126,7 +126,8 @@ class Store(ABC):
             rows = self.run(connection, statements.INSERT_KEYED, self._job_values(jobs[0]))
             return {key: _read_inserted(rows[0])} if rows and (key := jobs[0].key) else {}
         inserted: dict[Key, Inserted] = {}
-        for part in self._job_rows(self.draw_ids(connection, len(jobs)), jobs):
+        ids, jobs = zip(*sorted(zip(self.draw_ids(connection, len(jobs)), jobs, strict=True), key=_by_key), strict=True)
+        for part in self._job_rows(ids, jobs):
             for row in self.run(connection, statements.INSERT_MANY_KEYED, {"jobs": part}):
                 key = Key(row[5], is_waiting=True) if row[4] is None else Key(row[4], is_waiting=False)
                 inserted[key] = _read_inserted(row)
@@ -150,6 +151,10 @@ class Store(ABC):
     ) -> dict[str, Inserted]:
         """Find the jobs that hold these keys."""
         return self._holders(connection, statements.FIND_WAITING if waiting else statements.FIND_UNIQUE, keys)
+
+    def find_busy(self, connection: BaseDatabaseWrapper, keys: Iterable[str]) -> dict[str, Inserted]:
+        """Find the jobs that hold these unique keys and don't wait."""
+        return self._holders(connection, statements.FIND_BUSY, keys)
 
     def _holders(self, connection: BaseDatabaseWrapper, sql: str, keys: Iterable[str]) -> dict[str, Inserted]:
         rows = self.run(connection, sql, {"keys": _key_rows(keys)})
@@ -224,6 +229,20 @@ class Store(ABC):
         expired = tuple(sorted(row[0] for row in rows if row[1] == State.CANCELLED))
         return Claimed(claims=tuple(claims), expired=expired)
 
+    def claim_this(
+        self, connection: BaseDatabaseWrapper, job_id: int, request: ClaimRequest, token: int
+    ) -> Claim | None:
+        """Take this READY row under `token`, due or not; of the request only worker, lease and grace count."""
+        values = {
+            "id": job_id,
+            "token": token,
+            "worker": request.worker,
+            "lease": request.lease.total_seconds(),
+            "grace": request.grace.total_seconds(),
+        }
+        rows = self.run(connection, statements.CLAIM_THIS, values)
+        return self._read_claim(rows[0], token) if rows else None
+
     def next_due(self, connection: BaseDatabaseWrapper, request: ClaimRequest) -> Due:
         """Say whether a job that the request could take is due, and in how many seconds the next one will be."""
         text = self._next_due_text(request.queues is None, request.empty_handed, request.names is not None)
@@ -266,10 +285,16 @@ class Store(ABC):
         superseded = [each for each in changes if each.superseded_by is not None]
         written: set[Lease] = set()
         if plain:
-            written |= self._leases(connection, change, {"changes": _change_rows(plain)})
+            is_alone = connection.get_autocommit() and not connection.in_atomic_block
+            values = {"changes": _change_rows(plain), "is_alone": is_alone}
+            written |= self._leases(connection, change, values)
         if superseded:
             written |= self._leases(connection, supersede, {"superseded": _superseded_rows(superseded)})
         return written
+
+    def gave_up(self, error: DatabaseError) -> bool:
+        """Say whether a statement has ended since it would have had to wait for somebody's transaction."""
+        return False
 
     @abstractmethod
     def begin(self, connection: BaseDatabaseWrapper) -> None:
@@ -521,6 +546,11 @@ class Store(ABC):
     skip: str
     wait_to_delete: str
     skip_to_delete: str
+    impatient: str
+    """What has a statement that `is_alone` give up soon where it has to wait for somebody: one column more."""
+    bytewise: str
+    """What follows a text that is to sort by its bytes."""
+
     own: str
     """How RETURNING names a column of the row it wrote: a prefix."""
 
@@ -563,6 +593,7 @@ class Store(ABC):
             "using": self.using,
             "float": lambda value: f"cast({value} as float8)",
             "append": self.append,
+            "bytewise": lambda text: text + self.bytewise,
             "json": self.json,
             "instant": self.instant,
             "boolean": self.boolean,
@@ -573,6 +604,7 @@ class Store(ABC):
             "skip": lambda table: self.skip.replace("job", table or "job"),
             "wait_to_delete": lambda _: self.wait_to_delete,
             "skip_to_delete": lambda _: self.skip_to_delete,
+            "impatient": lambda _: self.impatient,
         }
 
         def fill(match: re.Match[str]) -> str:
@@ -678,6 +710,10 @@ def _queue_rows(request: ClaimRequest) -> str:
     return _dump([{"queue": queue, "room": request.rooms.get(queue)} for queue in named])
 
 
+def _by_key(placed: tuple[int, NewJob]) -> str:
+    return placed[1].unique_key or placed[1].waiting_key or ""
+
+
 def _key_values(job: NewJob) -> dict[str, Any]:
     unique_for = None if job.unique_key is None else job.draft.unique_for
     return {"unique_key": job.unique_key, "unique_for": unique_for, "waiting_key": job.waiting_key}
@@ -696,6 +732,7 @@ def _superseded_rows(changes: Iterable[Change]) -> str:
                 "id": change.lease.id,
                 "token": change.lease.token,
                 "rival": change.superseded_by,
+                "delay": change.delay.total_seconds() if change.delay else 0.0,
                 "attempts": change.attempts,
                 "max_attempts": change.max_attempts,
                 "crashes": change.crashes,

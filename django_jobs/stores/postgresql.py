@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from django.db import DatabaseError
 from django.utils.module_loading import import_string
 
 from django_jobs import clock
@@ -60,11 +61,10 @@ from stdin
 # Whatever the default is: each statement is to see what the others have committed, such as a renewed lease.
 BEGIN_ATOMIC = "set transaction isolation level read committed"
 
-# A commit that only notifies would wait for the disk like any other. A crash takes the listeners' sessions along, too,
-# so there is nothing to be kept; but in a caller's transaction that would be said of his commit.
-NOTIFY = """select pg_notify(%(channel)s, c.name),
-  case when %(is_alone)s then set_config('synchronous_commit', 'off', true) end
-from {rows:names}"""
+# A transaction that does nothing else waits for no disk when it commits. It is planned anew each time, so the usual one
+# says no more than that.
+NOTIFY = "select pg_notify(%(channel)s, %(word)s)"
+NOTIFY_MANY = "select pg_notify(%(channel)s, c.name) from {rows:names}"
 
 LISTEN = f"listen {CHANNEL}"
 
@@ -98,13 +98,23 @@ APPEND = """(
 )
 
 
+# In the midst of a statement, since it is its own transaction, and the session may be anybody's. Well below the second
+# after which the server looks for deadlocks: so of a worker and a caller it is never the caller whose wait is ended.
+IMPATIENT = """, case when %(is_alone)s::boolean then set_config('lock_timeout', '100ms', true) end"""
+
+GAVE_UP = frozenset({"55P03", "40P01"})
+"""The codes of a wait that was ended: it took too long, or was a deadlock."""
+
+
 class PostgreSQLStore(Store):
     """Rows in PostgreSQL 14 or newer, through psycopg 3."""
 
     needs_proof = True
+    impatient = IMPATIENT
     wait = "for no key update of job"
     share = "for share of job"
     own = "job."
+    bytewise = ' collate "C"'
     skip = "for no key update of job skip locked"
     # The weaker lock passes rows that somebody is about to refer to, and then the delete would wait for him.
     wait_to_delete = "for update of job"
@@ -154,8 +164,14 @@ class PostgreSQLStore(Store):
 
     def notify(self, connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
         """Send one notification a queue; its payload is the queue's name."""
-        is_alone = connection.get_autocommit() and not connection.in_atomic_block
-        self.run(connection, NOTIFY, {"channel": CHANNEL, "names": name_rows(queues), "is_alone": is_alone})
+        words = list(queues)
+        if len(words) == 1:
+            self.run(connection, NOTIFY, {"channel": CHANNEL, "word": words[0]})
+        elif words:
+            self.run(connection, NOTIFY_MANY, {"channel": CHANNEL, "names": name_rows(words)})
+
+    def gave_up(self, error: DatabaseError) -> bool:
+        return getattr(error.__cause__, "sqlstate", None) in GAVE_UP
 
     def begin(self, connection: BaseDatabaseWrapper) -> None:
         """Have each statement see what others have committed by then."""

@@ -79,7 +79,9 @@ class SQLiteStore(Store):
     skip = ""
     wait_to_delete = ""
     skip_to_delete = ""
+    impatient = ""
     own = ""
+    bytewise = ""
     never = "''"
     server_start = "null"
 

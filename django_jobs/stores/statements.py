@@ -4,8 +4,9 @@ What differs between databases stands in braces: `{now}`, `{never}` (an instant 
 and `{ago:seconds}` (that long after and before now), `{rows:name}` (a table made from one JSON parameter), `{by:x}`
 (the job of that id, looked up) and `{using:table}` (the same in a delete, for each row), `{few:number}` (always true,
 and rare for a planner), `{append:entry}` (the row's errors with one more), `{wait}`, `{share}` and `{skip}` (how rows
-are locked; `{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too), `{returning:columns}`,
-`{json:x}`, `{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
+are locked; `{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too), `{impatient}` (waits for
+nobody for long), `{returning:columns}`, `{bytewise:x}` (a text that sorts as Python sorts it), `{json:x}`,
+`{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
 
 Each write names what it expects of a row, and the rows that come back are the answer. Rows in somebody else's hands are
 skipped by the verbs of workers. Those of people wait for them, and lock theirs in the order of their ids.
@@ -23,8 +24,8 @@ ROWS: dict[str, dict[str, str]] = {
     },
     "forwards": {"id": "bigint", "delay": "float8"},
     "superseded": {
-        "id": "bigint", "token": "bigint", "rival": "bigint", "attempts": "int", "max_attempts": "int",
-        "crashes": "int", "entry": "text",
+        "id": "bigint", "token": "bigint", "rival": "bigint", "delay": "float8", "attempts": "int",
+        "max_attempts": "int", "crashes": "int", "entry": "text",
     },
     "keys": {"key": "text"},
     "replacements": {
@@ -87,11 +88,12 @@ from {rows:jobs} where true order by ORDER
 
 INSERT_MANY = _INSERT_MANY.replace("MORE", "").replace("VALUES", "").replace("ORDER", "c.id")
 
-# In the order of their keys, so that two that insert the same ones wait for each other in one direction only.
+# In the order of their keys, which is the same from one part of a call to the next, whatever the database's collation:
+# so two that insert the same ones wait for each other in one direction only.
 INSERT_MANY_KEYED = (
     _INSERT_MANY.replace("MORE", ", unique_key, unique_until, waiting_key")
     .replace("VALUES", ",\n  c.unique_key, {later:c.unique_for}, c.waiting_key")
-    .replace("ORDER", "coalesce(c.unique_key, c.waiting_key)")
+    .replace("ORDER", "{bytewise:coalesce(c.unique_key, c.waiting_key)}")
     + "on conflict do nothing {returning:id, enqueued_at, run_at, expires_at, unique_key, waiting_key}"
 )
 
@@ -123,6 +125,7 @@ _LOCK = _HOLDER.replace("WHICH", f"{_WAITS} and {_MAY_RUN}") + " {share}"
 LOCK_UNIQUE = _LOCK.replace("KEY", "unique_key")
 LOCK_WAITING = _LOCK.replace("KEY", "waiting_key")
 FIND_UNIQUE = _HOLDER.replace("WHICH", _HOLDS).replace("KEY", "unique_key")
+FIND_BUSY = _HOLDER.replace("WHICH", f"{_HOLDS} and job.state <> 'READY'").replace("KEY", "unique_key")
 FIND_WAITING = _HOLDER.replace("WHICH", _WAITS).replace("KEY", "waiting_key")
 
 _REPLACE = """
@@ -200,6 +203,12 @@ open as materialized (
 )
 """
 
+# What a claim is made of.
+_CLAIMED = """{returning:id, state, name, queue, priority, args, kwargs, meta, attempts, max_attempts, crashes,
+  max_crashes, alone, restart, timeout, keep, schedule, waiting_key, on_failure, enqueued_at, run_at, first_started_at,
+  started_at, tick}
+"""
+
 # What is taken is looked up by its ids, however small PostgreSQL believes the table to be: it may have made its plan
 # when there was nothing in it, or have counted its rows when there were none. Hence `{by}`, `{few}`, and a `case`
 # around what leaves hardly a row, as it believes.
@@ -237,9 +246,21 @@ update {job} as job set
   prune_at = case when taken.expired then {later:job.keep_failed} end,
   errors = case when taken.expired then {append:%(expiry)s} else job.errors end
 from taken where {by:taken.id} and {few:taken.id} and case when job.state = 'READY' then true else false end
-{returning:id, state, name, queue, priority, args, kwargs, meta, attempts, max_attempts, crashes, max_crashes, alone,
-  restart, timeout, keep, schedule, waiting_key, on_failure, enqueued_at, run_at, first_started_at, started_at, tick}
 """
+    + _CLAIMED
+)
+
+# What a caller has just queued and runs itself is taken whatever its time, order and queue.
+CLAIM_THIS = (
+    """
+update {job} as job set
+  state = 'RUNNING', token = %(token)s, worker = %(worker)s, last_worker = %(worker)s, attempts = job.attempts + 1,
+  first_started_at = coalesce(job.first_started_at, {now}), started_at = {now},
+  lease_expires_at = {later:%(lease)s},
+  deadline_at = {later:job.timeout + {float:%(grace)s} + {float:%(lease)s}}
+where job.id = %(id)s and job.state = 'READY'
+"""
+    + _CLAIMED
 )
 
 # Whether a job of these queues is due, and in how many seconds the first of the others will be. Both are asked of each
@@ -289,9 +310,10 @@ with todo as materialized (
 delete from {job} as job {using:todo} {returning:id, token}
 """
 
+# What waits again may meet in the index of keys the row of a caller that hasn't committed, and may not for hours.
 _CHANGE = """
 with todo as materialized (
-  select c.* from {rows:changes} join {job} as job on {by:c.id}
+  select c.*{impatient} from {rows:changes} join {job} as job on {by:c.id}
   where job.token = c.token and job.state = 'RUNNING'GUARD order by c.id {skip}
 )
 update {job} as job set
@@ -313,11 +335,13 @@ _LAPSED = "(job.lease_expires_at <= {now} or job.deadline_at <= {now})"
 CHANGE = _CHANGE.replace("GUARD", "")
 CHANGE_LAPSED = _CHANGE.replace("GUARD", f"\n    and job.worker is not null and {_LAPSED}")
 
-# What would wait again though another with its key waits: that one isn't claimed meanwhile, nor cancelled.
+# What would wait again though another with its key waits: that one isn't claimed meanwhile, nor cancelled, and doesn't
+# run later than this one would have. (Somebody may have locked it when it was to be brought forward.)
 _SUPERSEDE = """
 with todo as materialized (
   select c.* from {rows:superseded} join {job} as job on {by:c.id} join {job} as rival on rival.id = c.rival
-  where job.token = c.token and job.state = 'RUNNING' and rival.state = 'READY'GUARD order by c.id {skip:job, rival}
+  where job.token = c.token and job.state = 'RUNNING' and rival.state = 'READY'
+    and rival.run_at <= {later:c.delay}GUARD order by c.id {skip:job, rival}
 )
 update {job} as job set
   state = 'CANCELLED', attempts = todo.attempts, max_attempts = todo.max_attempts, crashes = todo.crashes,
@@ -426,7 +450,7 @@ with todo as materialized (
     and not exists (select 1 from {job} as other
       where other.id <> job.id and other.waiting_key = job.waiting_key and other.state = 'READY')
     and not exists (select 1 from {rows:ids} join {job} as twin on twin.id = c.id
-      where twin.id < job.id and twin.state in ('FAILED', 'CANCELLED') and twin.worker is null
+      where job.state <> 'READY' and twin.id < job.id and twin.state in ('FAILED', 'CANCELLED') and twin.worker is null
         and (twin.unique_key = job.unique_key or twin.waiting_key = job.waiting_key))
   order by c.id {wait}
 )
@@ -527,10 +551,10 @@ PULSE = "select {utc:{server_start}}, {utc:{now}}"
 
 WHOLE = (
     "INSERT", "INSERT_LATER", "INSERT_KEYED", "INSERT_MANY", "INSERT_MANY_KEYED", "FREE", "LOCK_UNIQUE",
-    "LOCK_WAITING", "FIND_UNIQUE", "FIND_WAITING", "REPLACE_UNIQUE", "REPLACE_WAITING", "SUPERSEDE",
+    "LOCK_WAITING", "FIND_UNIQUE", "FIND_BUSY", "FIND_WAITING", "REPLACE_UNIQUE", "REPLACE_WAITING", "SUPERSEDE",
     "SUPERSEDE_LAPSED", "FORWARD", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO",
     "LET_GO_LAPSED", "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "EXPIRE_UNIQUE",
     "EXPIRE_WAITING", "CANCEL", "RETRY", "RESCHEDULE", "KEYS", "KEY_HOLDER", "DELETE", "PRUNABLE_AFTER",
-    "PRUNE", "PRUNE_ONE", "PULSE", "BEAT", "SIGN_OFF", "SWEEP", "WORKERS",
+    "PRUNE", "PRUNE_ONE", "PULSE", "CLAIM_THIS", "BEAT", "SIGN_OFF", "SWEEP", "WORKERS",
 )  # fmt: skip
 """The names of those above that are run as they are; CLAIM and NEXT_DUE are composed."""

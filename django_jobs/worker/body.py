@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextvars import Context
+
 from django_jobs import runner
 from django_jobs.exceptions import Interruption
 from django_jobs.outcomes import Ending, Released
@@ -9,13 +11,18 @@ from django_jobs.records import Claim
 from django_jobs.worker.seat import ThreadSeat
 
 
-def run_in(seat: ThreadSeat, claim: Claim) -> tuple[Ending, type[Interruption] | None]:
-    """Run a body, and give what it came to with what it was interrupted with. Nothing strikes after the return."""
+def run_in(
+    seat: ThreadSeat, claim: Claim, *, context: Context | None = None
+) -> tuple[Ending, type[Interruption] | None]:
+    """Run a body, and give what it came to with what it was interrupted with. Nothing strikes after the return.
+
+    `context` is as in `runner.run`.
+    """
     ending: Ending = Released(started=True)
     try:
         try:
             seat.enter(claim.lease)
-            ending = runner.run(claim, seat)
+            ending = runner.run(claim, seat, context=context)
         except BaseException as error:  # noqa: BLE001 - runner lets nothing through; were it to, the slot must live on
             ending = runner.broken(claim, error)
         interruption = seat.leave()

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from threading import Event, Lock
@@ -19,6 +21,9 @@ from django_jobs.worker.plan import Plan, new_identity
 
 GONE = -1
 """No descriptor: the pipe was closed."""
+
+OTHERS_LATER = 0.0015
+"""Seconds by which a wake comes later to all workers but the first: about what a claim takes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,6 +118,17 @@ class Child:
             os.close(self.life)
             self.life = None
         self.board.close()
+
+
+def wake(children: Sequence[Child]) -> None:
+    """Have workers look for jobs: the one that has least to do at once, and the others a moment later.
+
+    If all of them claimed at the same time, a single job would be had later where they are more than the cores are.
+    """
+    for place, child in enumerate(sorted(children, key=lambda child: child.board.in_hand)):
+        if place == 1:
+            time.sleep(OTHERS_LATER)
+        child.say("wake")
 
 
 def _interpreter_flags() -> list[str]:

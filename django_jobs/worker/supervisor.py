@@ -21,7 +21,7 @@ from django_jobs import clock, signals
 from django_jobs.conf import settings
 from django_jobs.worker.beat import Member
 from django_jobs.worker.board import Board, Counts
-from django_jobs.worker.child import Child
+from django_jobs.worker.child import Child, wake
 from django_jobs.worker.chores import Chores, duties
 from django_jobs.worker.handover import HEARD, Estate, exec_again, hear_again, hear_later, hear_once_more
 from django_jobs.worker.keeper import Keeper
@@ -95,7 +95,7 @@ class Supervisor:
             plan,
             members=self._members,
             wanted=processes,
-            wake=lambda: self._tell_all("wake"),
+            wake=lambda: wake(list(self._children.values())),
             loops=lambda: self._loops,
             make_loop=self._loop,
             signs=signs,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from contextvars import Context
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,10 @@ from django.db import InterfaceError, OperationalError, connections
 
 from django_jobs import clock, lifecycle, runner
 from django_jobs.conf import settings
+from django_jobs.exceptions import Interruption
 from django_jobs.outcomes import Ending, Outcome
-from django_jobs.records import Claim
+from django_jobs.performers import modes
+from django_jobs.records import Claim, ClaimRequest
 from django_jobs.runner.surroundings import is_in_transaction, refresh
 from django_jobs.worker.board import Board
 from django_jobs.worker.body import run_in
@@ -29,34 +32,62 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A claim, what its run came to, and what the body raised, or returned as a control word, if it did."""
+
+    claim: Claim
+    outcome: Outcome
+    error: BaseException | None = None
+
+
 def work_one(queue: str | None = None) -> Outcome | None:
     """Claim and run one due job, of `queue` or of any, and give its outcome; None when nothing is due.
 
     In a caller's transaction (a TestCase's, for one) everything happens inside of it; elsewhere the lease is renewed
     while the job runs.
     """
-    done = work_claim(queue)
-    return None if done is None else done[1]
+    turn = work_claim(queue)
+    return None if turn is None else turn.outcome
 
 
-def work_claim(queue: str | None = None, *, only: tuple[str, ...] | None = None) -> tuple[Claim, Outcome] | None:
-    """Do as `work_one`, and give the claim with its outcome; `only` limits it to jobs of these names."""
+def work_claim(
+    queue: str | None = None, *, only: tuple[str, ...] | None = None, job_id: int | None = None
+) -> Turn | None:
+    """Do as `work_one`, and tell more of it; `only` limits it to jobs of these names, `job_id` to that one, due or not.
+
+    The mode of the caller is that of the body, too.
+    """
     connection = connections[settings().database]
     if not is_in_transaction(connection):
         refresh(connection)
     token = lifecycle.new_token()
     with _living(connection, token):
-        claim = _claimed(connection, queue, only, token)
+        request = _request(connection, queue, only)
+        claim = (
+            _claimed(connection, request, token)
+            if job_id is None
+            else lifecycle.claim_this(connection, job_id, request, token=token)
+        )
         if claim is None:
             return None
         with _kept(connection, claim) as seat:
+            context = Context()
+            context.run(modes.carry, modes.carried())
+            errors = runner.note_errors(context)
             begun = clock.monotonic()
-            ending, interruption = run_in(seat, claim)
+            ending, interruption = run_in(seat, claim, context=context)
             seconds = clock.monotonic() - begun
             if interruption is not None:
                 ending = runner.interrupted(claim, interruption, ending)
             _settle(connection, claim, ending, seconds)
-    return claim, lifecycle.came_to(connection, claim, ending)
+    return Turn(claim=claim, outcome=lifecycle.came_to(connection, claim, ending), error=_last(errors, interruption))
+
+
+def _last(errors: list[BaseException], interruption: type[Interruption] | None) -> BaseException | None:
+    if errors:
+        return errors[-1]
+    return None if interruption is None else interruption()
 
 
 @contextmanager
@@ -73,15 +104,15 @@ def _living(connection: BaseDatabaseWrapper, token: int) -> Iterator[None]:
             end()
 
 
-def _claimed(
-    connection: BaseDatabaseWrapper, queue: str | None, only: tuple[str, ...] | None, token: int
-) -> Claim | None:
+def _request(connection: BaseDatabaseWrapper, queue: str | None, only: tuple[str, ...] | None) -> ClaimRequest:
     plan = Plan(
         alias=connection.alias, identity=new_identity(), queues=None if queue is None else {queue: None}, concurrency=1
     )
     request = plan.request(limit=1, in_hand={}, last_queue="")
-    if only is not None:
-        request = replace(request, names=only)
+    return request if only is None else replace(request, names=only)
+
+
+def _claimed(connection: BaseDatabaseWrapper, request: ClaimRequest, token: int) -> Claim | None:
     while True:
         # What only ended expired rows has used up no token.
         claimed = lifecycle.claim(connection, request, token=token)

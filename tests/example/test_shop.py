@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -15,7 +16,13 @@ from django.test import Client
 
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job
-from django_jobs.testing import run_jobs
+from django_jobs.testing import (
+    assert_enqueued,
+    assert_not_enqueued,
+    drain,
+    perform,
+    run_jobs,
+)
 from example_project.demo.seed import make_admin, seed
 from example_project.mail import FileBackend, newest_first
 from example_project.shop import jobs, search
@@ -55,8 +62,7 @@ def test_signing_up_makes_an_account_without_password_and_queues_the_mail(client
     response = client.post(f"{SHOP}sign-up/", {"email": "Ada@Example.com"}, follow=True)
     user = User.objects.get()
     assert (user.username, user.email, user.has_usable_password()) == ("ada@example.com", "ada@example.com", False)
-    job = Job.objects.get()
-    assert (job.name, job.queue, job.args, job.timeout) == ("shop.send_welcome", "mail", [user.pk], 30.0)
+    [job] = assert_enqueued(jobs.send_welcome, user.pk, queue="mail", match=lambda job: job.timeout == 30)
     assert f"ada@example.com is made, and job #{job.pk} is queued" in response.content.decode()
     assert mail.outbox == []
 
@@ -69,11 +75,10 @@ def test_the_worker_sends_the_welcome_mail(client: Client) -> None:
 
 
 def test_an_account_that_is_rolled_back_leaves_no_job(client: Client) -> None:
-    with transaction.atomic():
+    with assert_not_enqueued(), transaction.atomic():
         sign_up(client)
-        assert Job.objects.count() == 1
+        assert_enqueued(jobs.send_welcome)
         transaction.set_rollback(True)
-    assert not Job.objects.exists()
     assert not User.objects.exists()
 
 
@@ -134,9 +139,8 @@ def test_an_order_gets_its_receipt_from_an_async_job(client: Client, customer: U
 
 def test_a_receipt_that_is_out_is_not_sent_again(customer: User, product: Product) -> None:
     order = Order.objects.create(customer=customer, product=product, price=product.price)
-    jobs.send_receipt.later(order.pk)
-    jobs.send_receipt.later(order.pk)
-    assert run_jobs().succeeded == 2
+    for _ in range(2):
+        perform(jobs.send_receipt, order.pk)
     assert len(mail.outbox) == 1
 
 
@@ -144,7 +148,7 @@ def test_a_stranger_cannot_order(client: Client, product: Product) -> None:
     response = client.post(f"{SHOP}order/", {"email": "bo@example.com", "product": product.pk, "quantity": 1})
     assert response.status_code == 422
     assert "Nobody has signed up with this address yet." in response.content.decode()
-    assert not Job.objects.exists()
+    assert_not_enqueued()
 
 
 # -- importing
@@ -160,14 +164,13 @@ def test_an_import_is_queued_and_reads_the_whole_catalogue(client: Client) -> No
 
 def test_another_attempt_at_an_import_goes_on_where_the_first_one_ended() -> None:
     begun = CatalogueImport.objects.create(total=len(CATALOGUE), done=len(CATALOGUE) - 3)
-    jobs.import_catalogue.later(begun.pk)
-    assert run_jobs().succeeded == 1
+    assert perform(jobs.import_catalogue, begun.pk, attempt=2) == "3 lines in attempt 2"
     assert Product.objects.count() == 3
 
 
 def test_an_import_that_nobody_asks_for_any_more_fails_at_once_and_leaves_a_note() -> None:
     job = jobs.import_catalogue.later(10**6)
-    assert (run_jobs().failed, Job.objects.named("shop.import_catalogue").get().attempts) == (1, 1)
+    assert (drain().failed, Job.objects.named("shop.import_catalogue").get().attempts) == (1, 1)
     note = StaffNote.objects.get()
     assert note.job_id == job.pk
     assert note.text.startswith("shop.import_catalogue has failed: CatalogueImport matching query does not exist")
@@ -178,9 +181,9 @@ def test_an_import_that_nobody_asks_for_any_more_fails_at_once_and_leaves_a_note
 
 def test_there_is_one_note_for_a_job_however_often_it_fails(client: Client) -> None:
     job = jobs.check_stock.later("Gone & Sons")
-    run_jobs()
+    drain()
     job.retry()
-    run_jobs()
+    drain()
     assert Job.objects.named("shop.tell_staff").count() == 2
     [note] = StaffNote.objects.all()
     assert (note.job_id, note.text) == (job.pk, "shop.check_stock has failed: the supplier has closed its business")
@@ -193,7 +196,7 @@ def test_staff_is_not_told_of_what_was_retried_or_is_gone() -> None:
     job = jobs.check_stock.later("Northwind")
     for job_id in (job.pk, 10**6):
         jobs.tell_staff.later(job_id)
-    assert run_jobs().cancelled == 2
+    assert run_jobs(jobs.tell_staff).cancelled == 2
     assert not StaffNote.objects.exists()
 
 
@@ -208,7 +211,7 @@ def test_a_note_is_escaped(client: Client) -> None:
 def test_a_stock_check_that_comes_too_late_is_never_run(frozen: FrozenClock) -> None:
     job = jobs.check_stock.later("Gone & Sons")
     frozen.advance(seconds(3600))
-    assert run_jobs().runs == ()
+    assert run_jobs().jobs == ()
     job.refresh_from_db()
     assert (job.state, job.errors[-1]["kind"]) == ("CANCELLED", "expired")
 
@@ -363,7 +366,7 @@ def _index(product_id: int) -> None:
 
 def test_the_seeds_come_to_jobs_in_many_states() -> None:
     assert seed()
-    done = run_jobs()
+    done = drain()
     assert (done.succeeded, done.retried, done.failed) == (8, 1, 1)
     states = Counter(Job.objects.exclude(name="shop.index_product").values_list("state", flat=True))
     assert states == {"CANCELLED": 2, "FAILED": 1, "READY": 3, "SUCCESSFUL": 8}
@@ -396,6 +399,14 @@ def test_the_newest_jobs_are_listed_with_their_states_and_ways_to_the_admin(clie
     text = client.get(SHOP).content.decode()
     assert f"/admin/django_jobs/job/{job.pk}/change/" in text
     assert ">scheduled<" in text
+
+
+def test_a_supplier_that_never_answers_is_asked_five_times_before_it_is_too_late() -> None:
+    jobs.check_stock.later("Leaf & Co")
+    done = drain(jobs.check_stock, until="5h")
+    assert (done.retried, done.failed) == (4, 1)
+    moments = [job.started_at for job in done.jobs if job.started_at is not None]
+    assert [round((later - earlier).total_seconds() / 60) for earlier, later in pairwise(moments)] == [10, 10, 10, 10]
 
 
 # -- mails

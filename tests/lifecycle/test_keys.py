@@ -367,11 +367,32 @@ def test_a_key_whose_holder_is_gone_is_tried_again(unique: Enqueuer[...], monkey
     assert not unique.later().duplicate
 
 
+def test_a_holder_that_waits_again_when_it_is_found_is_locked_first(
+    keyed: Enqueuer[...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it might run before the change is committed for which it was asked for again."""
+    first = keyed.later()
+    store = store_for("default")
+    lock = store.lock_holders
+    answers: list[dict[str, Inserted]] = []
+
+    def lock_while_it_runs(*args: Any, **kwargs: Any) -> dict[str, Inserted]:
+        claims = [] if answers else [claim_one()]
+        answers.append(lock(*args, **kwargs))
+        for claim in claims:
+            settle(claim, Released(started=False))
+        return answers[-1]
+
+    monkeypatch.setattr(store, "lock_holders", lock_while_it_runs)
+    assert keyed.later().pk == first.pk
+    assert [[holder.id for holder in answer.values()] for answer in answers] == [[], [first.pk]]
+
+
 def test_after_three_tries_it_says_so(unique: Enqueuer[...], monkeypatch: pytest.MonkeyPatch) -> None:
     first = unique.later()
     store = store_for("default")
     tries: list[object] = []
-    for verb in ("lock_holders", "find_holders"):
+    for verb in ("lock_holders", "find_busy"):
         monkeypatch.setattr(store, verb, lambda *_, **__: tries.append(None) or {})
     with pytest.raises(KeyContended, match=r"^whoever held the key .shop.act/k. was gone again 3 times; try again"):
         unique.later()

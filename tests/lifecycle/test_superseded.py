@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from django.db import connections
 
 from django_jobs import lifecycle
 from django_jobs.clock import FrozenClock
+from django_jobs.lifecycle.keys import insert_keyed
 from django_jobs.models import Job
 from django_jobs.outcomes import Outcome, Released, Retried, Snoozed, Succeeded
 from django_jobs.performers import Enqueuer
@@ -17,7 +19,7 @@ from django_jobs.records import Claim, Failure, HeldRow
 from django_jobs.stores import store_for
 from django_jobs.transitions import Place
 from tests.declaring import declared
-from tests.factories import NOON, claim_one, failure, locked, place_of, read, seconds, take
+from tests.factories import NOON, another_connection, claim_one, failure, locked, place_of, read, seconds, take
 from tests.lifecycle.hearing import Heard, connection, settle, words
 
 pytestmark = pytest.mark.django_db
@@ -174,6 +176,42 @@ def test_an_end_waits_while_somebody_locks_the_other(keyed: Enqueuer[...]) -> No
         assert [place_of(claim.id), place_of(rival.pk)] == [Place.RUNNING, Place.READY]
     assert lifecycle.settle(connection(), [run]) == []
     assert [place_of(claim.id), place_of(rival.pk)] == [Place.CANCELLED, Place.READY]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nobody_waits_for_a_caller_that_has_queued_another(keyed: Enqueuer[...]) -> None:
+    """That one isn't to be seen before the caller's commit, but the index knows of it."""
+    if connection().vendor != "postgresql":
+        pytest.skip("a caller that has written has the whole file")
+    keyed.later(1)
+    claim = claim_one()
+    keyed.using(unique_while_waiting="other").later()
+    other = claim_one()
+    with another_connection() as caller:
+        caller.set_autocommit(False)
+        insert_keyed(caller, [keyed.prepare(2)])
+        began = time.monotonic()
+        runs = [(one, Snoozed(delay=seconds(5))) for one in (claim, other)]
+        assert lifecycle.settle(connection(), runs) == runs[:1]
+        assert [place_of(one.id) for one in (claim, other)] == [Place.RUNNING, Place.READY]
+        assert time.monotonic() - began < 2
+        caller.commit()
+    assert lifecycle.settle(connection(), runs[:1]) == []
+    assert place_of(claim.id) is Place.CANCELLED
+
+
+def test_an_end_waits_while_the_other_runs_later_than_it_would(
+    keyed: Enqueuer[...], frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may have locked the other when it was to be brought forward, and no longer when this is cancelled."""
+    claim, rival = run_and_queue(keyed)
+    run = (claim, Snoozed(delay=seconds(5)))
+    with monkeypatch.context() as patched:
+        patched.setattr(store_for("default"), "forward", lambda *_: set())
+        assert lifecycle.settle(connection(), [run]) == [run]
+    assert [place_of(claim.id), place_of(rival.pk)] == [Place.RUNNING, Place.READY]
+    assert lifecycle.settle(connection(), [run]) == []
+    assert (place_of(claim.id), read(rival.pk).run_at) == (Place.CANCELLED, NOON + seconds(5))
 
 
 def test_an_answer_that_was_lost_is_known_again(keyed: Enqueuer[...], heard: list[Heard]) -> None:

@@ -159,6 +159,8 @@ def _type_of(value: object) -> str:
     match value:
         case float():
             return "float8"
+        case bool():
+            return "boolean"
         case int():
             return "int2" if abs(value) < 2**15 else "int4" if abs(value) < 2**31 else "int8"
         case _:

@@ -117,6 +117,47 @@ def test_expired_rows_of_a_paused_queue_stay(frozen: FrozenClock) -> None:
     assert read(job_id).state == "READY"
 
 
+# -- one that is named
+
+
+def test_a_job_may_be_claimed_by_its_id_due_or_not(
+    frozen: FrozenClock, store: Store, connection: BaseDatabaseWrapper
+) -> None:
+    other, job_id = queue_job(), queue_job(priority=-100, delay=seconds(60), timeout=30.0)
+    asked = request(worker="worker-7", lease=seconds(20), grace=seconds(5))
+    frozen.advance(seconds(10))
+    claim = store.claim_this(connection, job_id, asked, 77)
+    assert claim is not None
+    assert (claim.lease, claim.attempt, claim.alone, claim.restart) == (Lease(id=job_id, token=77), 1, False, True)
+    row, now = read(job_id), NOON + seconds(10)
+    assert (row.state, row.token, row.attempts) == ("RUNNING", 77, 1)
+    assert (row.worker, row.last_worker) == ("worker-7", "worker-7")
+    assert (row.first_started_at, row.started_at) == (now, now)
+    assert (row.lease_expires_at, row.deadline_at) == (now + seconds(20), now + seconds(30 + 5 + 20))
+    assert read(other).state == "READY"
+
+
+def test_a_further_claim_by_id_counts_on_and_keeps_the_first_start(
+    frozen: FrozenClock, store: Store, connection: BaseDatabaseWrapper
+) -> None:
+    job_id = queue_job()
+    write(job_id, attempts=2, first_started_at=NOON - seconds(5))
+    claim = store.claim_this(connection, job_id, request(), 77)
+    assert claim is not None
+    assert (claim.attempt, claim.first_started_at, claim.started_at) == (3, NOON - seconds(5), NOON)
+    row = read(job_id)
+    assert (row.attempts, row.first_started_at, row.started_at) == (3, NOON - seconds(5), NOON)
+
+
+def test_what_does_not_wait_is_not_claimed_by_its_id(store: Store, connection: BaseDatabaseWrapper) -> None:
+    job_id = queue_job()
+    take()
+    before = read(job_id)
+    assert store.claim_this(connection, job_id, request(), 77) is None
+    assert store.claim_this(connection, job_id + 1, request(), 77) is None
+    assert (read(job_id).token, read(job_id).state) == (before.token, "RUNNING")
+
+
 # -- in which order
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import OperationalError, connections
@@ -28,35 +25,9 @@ from tests.factories import (
     take,
     turn_round,
 )
-from tests.system.processes import until
+from tests.racing import at_once, waits
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-
-T = TypeVar("T")
-
-
-def waits(verb: Future[set[int]], cursor: Any) -> bool:
-    """Wait until the verb waits for a lock, or is done."""
-    until(lambda: verb.done() or cursor.execute(WAITING).fetchone()[0], what="the verb waits for the row")
-    return not verb.done()
-
-
-def at_once(count: int, work: Callable[[int], T]) -> list[T]:
-    """Run `work` in so many threads that begin together, each with a connection of its own."""
-    gate = threading.Barrier(count)
-
-    def run(number: int) -> T:
-        try:
-            connections["default"].ensure_connection()
-            gate.wait(timeout=30)
-            return work(number)
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(run, range(count)))
 
 
 def claim_all(number: int) -> list[int]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Any, assert_type
+from unittest.mock import ANY
 
 from django.contrib.auth.models import User
+from django.test import TestCase
 
 from django_jobs import (
     Attempt,
@@ -30,6 +32,21 @@ from django_jobs.conf import DjangoJobs
 from django_jobs.models import Job
 from django_jobs.performers import Enqueuer
 from django_jobs.records import NewJob, Queued
+from django_jobs.testing import (
+    Drained,
+    JobsFixture,
+    JobsMixin,
+    LiveWorker,
+    assert_enqueued,
+    assert_not_enqueued,
+    assert_num_enqueued,
+    drain,
+    enqueued_jobs,
+    jobs_mode,
+    live_worker,
+    perform,
+    run_jobs,
+)
 
 # -- declaring
 
@@ -183,7 +200,80 @@ def look_around() -> None:
         assert_type(attempt.errors, list[dict[str, Any]])
 
 
+# -- testing
+
+
+class SignUpTests(JobsMixin, TestCase):
+    def test_jobs(self) -> None:
+        with self.assertEnqueued(send_welcome, 5, queue="mail", priority=Priority.HIGH, greeting=ANY) as found:
+            send_welcome.using(queue="mail").later(5)
+        assert_type(found[0], Job)
+        self.assertEnqueued("other.service", 3, count=1, delay="5m", match=lambda one: one.queue == "mail")
+        self.assertNotEnqueued()
+        with self.assertNotEnqueued(charge, run_at=datetime.now(UTC)), self.assertNumEnqueued(1, deliver):
+            pass
+        done = self.run_jobs(send_welcome, queue="mail", until="+1d", raise_errors=False)
+        assert_type(done, Drained)
+        assert_type(done.succeeded, int)
+        assert_type(done.jobs, tuple[Job, ...])
+        assert_type(self.drain(until=timedelta(days=1), max_jobs=5), Drained)
+        assert_type(self.enqueued_jobs(send_welcome), list[Job])
+
+    async def test_async(self) -> None:
+        assert_type(await self.arun_jobs(until=60), Drained)
+        assert_type(await self.adrain(), Drained)
+        assert_type(await self.aperform(deliver, "ada@example.org"), int)
+        async with self.assertEnqueued(send_welcome, 5) as found:
+            await send_welcome.alater(5)
+        assert_type(found[0], Job)
+        assert_type(await self.aenqueued_jobs(send_welcome, queue="mail"), list[Job])
+        await self.aassertNotEnqueued(charge)
+
+
+def test_one_job_alone() -> None:
+    assert_type(perform(send_welcome, 5), str)
+    assert_type(perform(charge, invoice_id=5, attempt=2, max_attempts=2, meta={"why": "import"}), bool)
+    assert_type(perform(deliver, "ada@example.org"), int)
+    perform(without_arguments)
+
+
+@jobs_mode("inline")
+def test_inline(number: int) -> str:
+    with jobs_mode("database"):
+        return str(number)
+
+
+@jobs_mode("inline")
+async def test_inline_async() -> int:
+    return 5
+
+
+assert_type(test_inline(5), str)
+
+
+def test_with_pytest(django_jobs: JobsFixture, django_jobs_worker: LiveWorker) -> None:
+    with django_jobs.assert_enqueued(send_welcome, 5), django_jobs.mode("inline"):
+        send_welcome.later(5)
+    assert_type(django_jobs.enqueued, list[Job])
+    assert_type(django_jobs.run(queue="mail"), Drained)
+    django_jobs_worker.wait(timeout=2.5)
+    with live_worker(["mail"], concurrency=4) as worker:
+        assert_type(worker, LiveWorker)
+
+
+def test_functions() -> None:
+    assert_enqueued(send_welcome, 5)
+    assert_not_enqueued(queue="mail")
+    assert_num_enqueued(3)
+    assert_type(enqueued_jobs(queue="mail"), list[Job])
+    assert_type(run_jobs(), Drained)
+    assert_type(drain(on_commit=True), Drained)
+
+
+# -- the setting
+
 DJANGO_JOBS: DjangoJobs = {
+    "MODE": "inline",
     "QUEUES": {"mail": {"concurrency": 4}, "default": {}},
     "BACKOFF": backoff.polynomial(),
     "TIMEOUT": None,

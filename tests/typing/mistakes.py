@@ -7,6 +7,7 @@ from datetime import date
 from django_jobs import Attempt, aenqueue, enqueue, job, named
 from django_jobs.conf import DjangoJobs
 from django_jobs.models import Job
+from django_jobs.testing import assert_enqueued, jobs_mode, perform, run_jobs
 from tests.typing.consumer import charge, deliver, send_welcome, watch, with_everything, without_arguments
 
 # -- arguments that don't fit
@@ -86,6 +87,16 @@ async def from_async_code() -> str:
 def without_await() -> Job:
     return deliver.alater("ada@example.org")  # E: return-value | reportReturnType
 
+
+# -- testing
+
+run_jobs(5)  # E: arg-type | reportArgumentType
+run_jobs(max=5)  # E: call-arg | reportCallIssue
+run_jobs(until=[])  # E: arg-type | reportArgumentType
+jobs_mode("eager")  # E: arg-type | reportArgumentType
+assert_enqueued(5)  # E: arg-type | reportArgumentType
+assert_enqueued(send_welcome, queue=5)  # E: arg-type | reportArgumentType
+text: bytes = perform(send_welcome, 5)  # E: assignment | reportAssignmentType
 
 # -- the setting
 

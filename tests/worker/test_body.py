@@ -25,8 +25,8 @@ def strikes_on_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each body interrupted when it has returned and its surroundings are tidied."""
     run: Callable[..., Ending] = runner.run
 
-    def ran(claim: Claim, seat: Any) -> Ending:
-        ending = run(claim, seat)
+    def ran(claim: Claim, seat: Any, **options: Any) -> Ending:
+        ending = run(claim, seat, **options)
         seat.interrupt(claim.lease, JobTimeout)
         return ending
 

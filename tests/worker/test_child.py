@@ -12,9 +12,10 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from django_jobs.records import Lease
 from django_jobs.worker import sentinel
 from django_jobs.worker.board import Board
-from django_jobs.worker.child import Child
+from django_jobs.worker.child import Child, wake
 from django_jobs.worker.plan import Plan
 
 
@@ -49,6 +50,19 @@ def test_a_worker_that_is_gone_does_not_hear() -> None:
     os.close(reader)
     child.say("wake")
     child.close()
+
+
+def test_all_are_woken_and_the_idlest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    children = {name: child_with_pipe()[0] for name in ("busy", "idle", "full")}
+    names = {id(child): name for name, child in children.items()}
+    for name, count in (("busy", 1), ("idle", 0), ("full", 2)):
+        children[name].board = Board.create(3, lease=60.0)
+        children[name].board.take(Lease(id=number, token=7) for number in range(count))
+    monkeypatch.setattr(Child, "say", lambda child, word: said.append(f"{names[id(child)]} {word}"))
+    wake(list(children.values()))
+    wake([])
+    assert said == ["idle wake", "busy wake", "full wake"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no worker processes on Windows")

@@ -408,7 +408,7 @@ def test_a_run_whose_surroundings_break_is_that_jobs_failure(
 ) -> None:
     from django_jobs import runner
 
-    def breaks(claim: Claim, seat: ThreadSeat) -> None:
+    def breaks(claim: Claim, seat: ThreadSeat, **options: object) -> None:
         raise OperationalError("the connection broke while it was tidied")
 
     job = jobs.note.later(1)

@@ -12,8 +12,8 @@ from django.db import OperationalError, connection, transaction
 from django_jobs import runner
 from django_jobs.exceptions import JobLost, JobTimeout
 from django_jobs.models import Job
-from django_jobs.outcomes import InDoubt, Retried, Succeeded
-from django_jobs.testing import run_jobs
+from django_jobs.outcomes import InDoubt, Succeeded
+from django_jobs.testing import drain
 from django_jobs.worker.board import Flag
 from django_jobs.worker.crew import Crew
 from django_jobs.worker.keeper import Keeper
@@ -86,8 +86,8 @@ def test_an_interruption_that_comes_after_the_commit_changes_nothing(
     seats = Seats()
     run = runner.run
 
-    def strike_after(claim: Any, seat: Any) -> Any:
-        ending = run(claim, seat)
+    def strike_after(claim: Any, seat: Any, **options: Any) -> Any:
+        ending = run(claim, seat, **options)
         assert not seats.interrupt(claim.lease, JobTimeout)
         assert not seats.interrupt(claim.lease, JobLost)
         return ending
@@ -195,9 +195,9 @@ def test_on_sqlite_no_lease_is_lost_while_a_body_keeps_the_file(make_crew: MakeC
 def test_run_jobs_counts_atomic_jobs_and_keeps_to_the_tests_transaction() -> None:
     with transaction.atomic():
         jobs.write_atomically.later_many([("done",), ("done",)])
-        drained = run_jobs()
+        drained = drain()
         assert (drained.succeeded, drained.retried) == (1, 1)
-        assert [type(outcome) for _, outcome in drained.runs] == [Succeeded, Retried]
+        assert [job.state for job in drained.jobs] == ["SUCCESSFUL", "READY"]
         with another_connection() as other, other.cursor() as cursor:
             cursor.execute("select count(*) from auth_group")
             assert (cursor.fetchone()[0], groups()) == (0, ["done"])
