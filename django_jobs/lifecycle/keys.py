@@ -112,7 +112,7 @@ def _holders(connection: BaseDatabaseWrapper, jobs: Sequence[NewJob], *, waiting
     if returning := [_key(job).text for job in jobs if job.draft.on_duplicate == "return"]:
         found |= store.lock_holders(connection, returning, waiting=waiting)
     others = [text for text in (_key(job).text for job in jobs) if text not in found]
-    # What has expired will never run, so its key is free, though no worker has seen to it yet: it is tried again.
+    # What has expired will never run, so its key is free, though no worker has seen to it yet.
     if not others or _expired(connection, others, waiting=waiting):
         return found
     if refusing := [_key(job).text for job in jobs if job.draft.on_duplicate == "raise"]:
