@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from django.db import connections
@@ -23,8 +24,8 @@ from django_jobs.outcomes import Outcome, Released, Retried, Succeeded
 from django_jobs.records import Claim, Claimed, Failure, Inserted, NewJob
 from django_jobs.stores import statements, store_for
 from tests.factories import NOON, failure, new_job, request, seconds
-from tests.model.explorer import Move
-from tests.model.holding import Keys
+from tests.model.explorer import Move, explore
+from tests.model.holding import Keys, Moves
 from tests.model.keys import GONE, Ask, Row, Setting, Version, World
 from tests.model.replay import Breaker, Verb
 
@@ -51,18 +52,22 @@ class Scene(NamedTuple):
     after: World
 
 
+class Played(Keys):
+    """The model, without what can't be acted out: the hour comes for all rows, but who writes it waits for locks."""
+
+    def moves(self, world: World) -> Moves:
+        for move, after in super().moves(world):
+            if move.actor != "time" or not world.rows[move.on[0]].is_locked:
+                yield move, after
+
+
 def walk(setting: Setting, seen: Counter[str], dice: random.Random) -> list[Scene]:
     """Tell one story, of what was told least before."""
-    model = Keys(setting)
+    model = Played(setting)
     world = model.start()
     scenes: list[Scene] = []
     while len(scenes) < LONGEST:
-        # The hour comes for all rows, but its being written would wait for who locks one.
-        moves = [
-            (move, after)
-            for move, after in model.moves(world)
-            if move.actor != "time" or not world.rows[move.on[0]].is_locked
-        ]
+        moves = list(model.moves(world))
         if not moves:
             break
         weights = [(0.1 if move.actor == "time" else 1) / (1 + seen[move.kind]) for move, _ in moves]
@@ -71,6 +76,23 @@ def walk(setting: Setting, seen: Counter[str], dice: random.Random) -> list[Scen
         scenes.append(Scene(move, world, after))
         world = after
     return scenes
+
+
+def towards(setting: Setting, kinds: Collection[str], *, states: int) -> dict[str, list[Scene]]:
+    """Tell, for those of these kinds of moves that come up in a world, the shortest story that has one."""
+    explored = explore(Played(setting), most=states)
+    stories: dict[str, list[Scene]] = {}
+    for index, edges in enumerate(explored.edges):
+        for move, after in edges:
+            if move.kind in kinds and move.kind not in stories:
+                way = explored.path(index)
+                scenes = [
+                    Scene(step, explored.states[before], explored.states[to])
+                    for (_, before), (step, to) in pairwise(way)
+                    if step is not None
+                ]
+                stories[move.kind] = [*scenes, Scene(move, explored.states[index], explored.states[after])]
+    return stories
 
 
 class KeyStage:
