@@ -117,8 +117,9 @@ def _holders(connection: BaseDatabaseWrapper, jobs: Sequence[NewJob], *, waiting
         return found
     if refusing := [_key(job).text for job in jobs if job.draft.on_duplicate == "raise"]:
         found |= store.find_holders(connection, refusing, waiting=waiting)
-    if not waiting:
-        found |= store.find_busy(connection, [text for text in others if text not in found])
+    asked = [text for text in others if text not in {*found, *refusing}]
+    if asked and not waiting:
+        found |= store.find_busy(connection, asked)
     return found
 
 

@@ -117,7 +117,9 @@ class Keys:
         if hand.body not in ("ended", "dead"):
             return
         actor = "worker" if hand.body == "ended" else "undertaker"
-        if version.state == "CANCELLED" and version.held and not hand.step:
+        # The undertaker reads the row again before each try; the worker sees it when its statement met nothing.
+        is_known = hand.body == "dead" or hand.outcome == "ok" or self.setting.kind == "unique"
+        if version.state == "CANCELLED" and version.held and hand.step == ("" if is_known else "let go"):
             let_go = row._replace(now=version._replace(held=False), hand=None)
             yield Move("let go", actor, (number,)), with_row(world, number, let_go)
             return
@@ -130,6 +132,7 @@ class Keys:
         def going_on(step: str, rival: int = -1) -> World:
             return with_row(world, number, row._replace(hand=hand._replace(step=step, rival=rival)))
 
+        missed = "let go" if version.state == "CANCELLED" and hand.body == "ended" else ""
         if hand.outcome == "ok":
             done = version._replace(state="SUCCESSFUL", held=False)
             yield "succeed", with_row(world, number, row._replace(now=done, hand=None))
@@ -142,7 +145,7 @@ class Keys:
         elif hand.step == "change":
             twin = self._twin(world, number)
             if version.state != "RUNNING":
-                yield "change (nothing)", going_on("")
+                yield "change (nothing)", going_on(missed)
             elif twin == "uncommitted" and self.makes(Slip.WAIT_FOR_TWIN):
                 yield "change", flawed(world, WORKER_NEVER_WAITS, self.setting)
             elif twin:
@@ -152,7 +155,7 @@ class Keys:
         elif hand.step == "forward":
             yield self._forward(world, number, row, hand)
         else:
-            yield self._supersede(world, number, row, version, hand)
+            yield self._supersede(world, number, row, version, hand, going_on(missed))
 
     def _waits_again(self, world: World, number: int, row: Row, version: Version, hand: Hand) -> World:
         attempts = version.attempts - (hand.outcome in ("unstarted", "dead"))
@@ -184,7 +187,9 @@ class Keys:
         after = None if is_last else hand._replace(step="supersede")
         return kind, with_row(world, number, row._replace(hand=after))
 
-    def _supersede(self, world: World, number: int, row: Row, version: Version, hand: Hand) -> tuple[str, World]:
+    def _supersede(
+        self, world: World, number: int, row: Row, version: Version, hand: Hand, missed: World
+    ) -> tuple[str, World]:
         rival = world.rows[hand.rival]
         is_late = rival.now is not None and rival.now.later and hand.outcome != "later"
         waits = rival.now is not None and rival.now.state == "READY"
@@ -196,7 +201,7 @@ class Keys:
         if self.makes(Slip.RIVAL_MAY_RUN):
             may = rival.now is not None and rival.now.state in ("READY", "RUNNING", "CANCELLED")
         if version.state != "RUNNING" or not may:
-            return "supersede (nothing)", with_row(world, number, row._replace(hand=hand._replace(step="", rival=-1)))
+            return "supersede (nothing)", missed
         if not waits:
             world = flawed(world, WAITED_THEN, self.setting)
         if rival.now is not None:

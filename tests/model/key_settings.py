@@ -10,7 +10,7 @@ from tests.model.keys import Ask, Hand, Row, Setting, Slip, Version
 WAITS = Row(now=Version())
 WAITS_FOR_LATER = Row(now=Version(later=True))
 RUNS = Row(now=Version("RUNNING", held=True, attempts=1), hand=Hand("runs"))
-KEPT = Row(now=Version("SUCCESSFUL", kept=1))
+KEPT = Row(now=Version("SUCCESSFUL", kept=1, attempts=1))
 CANCELLED = Row(now=Version("CANCELLED"))
 
 ONE = ((Ask(),),)
@@ -46,6 +46,7 @@ WORLDS = [
     waiting(RUNS, RUNS, callers=ONE, workers=2, trouble=1),
     waiting(RUNS, RUNS, callers=ONE, **PEOPLE),
     waiting(RUNS, WAITS_FOR_LATER, callers=ONE_REPLACES),
+    waiting(RUNS, WAITS_FOR_LATER, callers=(), outcomes=ALL_OUTCOMES, trouble=1, **PEOPLE),
     waiting(CANCELLED, callers=TWO, attempts=1, **PEOPLE),
     unique(WAITS, trouble=1),
     unique(WAITS, callers=ONE_REPLACES),
