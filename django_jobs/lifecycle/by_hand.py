@@ -59,9 +59,13 @@ def retry(ids: Iterable[int], *, using: str | None = None) -> list[int]:
 
 def _retry_chunk(connection: BaseDatabaseWrapper, ids: list[int]) -> set[int]:
     """Retry these; where somebody took a key meanwhile, one by one."""
+    store = store_for(connection.alias)
     try:
         with savepoint(connection):
-            return store_for(connection.alias).retry(connection, ids)
+            moved = store.retry(connection, ids)
+            if len(moved) < len(ids) and store.free_for(connection, others := sorted(set(ids) - moved)):
+                moved |= store.retry(connection, others)
+            return moved
     except IntegrityError:
         if len(ids) == 1:
             return set()

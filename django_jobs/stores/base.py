@@ -134,6 +134,10 @@ class Store(ABC):
         """Let go of unique keys whose job has ended and whose time is over, and say how many that were."""
         return len(self._ids(connection, statements.FREE, {"keys": _key_rows(keys)}))
 
+    def free_for(self, connection: BaseDatabaseWrapper, ids: Iterable[int]) -> int:
+        """Let go of the unique keys of these jobs that another holds, which has ended, past its time; say how many."""
+        return len(self._ids(connection, statements.FREE_FOR, {"ids": _id_rows(ids)}))
+
     def lock_holders(
         self, connection: BaseDatabaseWrapper, keys: Iterable[str], *, waiting: bool
     ) -> dict[str, Inserted]:

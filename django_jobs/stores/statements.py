@@ -99,19 +99,29 @@ INSERT_MANY_KEYED = (
 
 # -- who holds a key
 
-_HOLDS = """job.unique_key in (select c.key from {rows:keys})
-  and (job.state in ('READY', 'RUNNING') or job.worker is not null or job.unique_until is not null)"""
+_IS_HELD = "(job.state in ('READY', 'RUNNING') or job.worker is not null or job.unique_until is not null)"
+
+_HOLDS = f"job.unique_key in (select c.key from {{rows:keys}})\n  and {_IS_HELD}"
 
 # A key that was to be held for a while after its job's end is free again.
-FREE = f"""
+_FREE = """
 with todo as materialized (
-  select job.id from {{job}} as job
-  where {_HOLDS} and job.unique_until <= {{now}} and job.worker is null
+  select job.id from WHICH and job.unique_until <= {now} and job.worker is null
     and job.state in ('SUCCESSFUL', 'FAILED', 'CANCELLED')
-  order by job.id {{wait}}
+  order by job.id {wait}
 )
-update {{job}} as job set unique_until = null from todo where {{by:todo.id}} {{returning:id}}
+update {job} as job set unique_until = null from todo where {by:todo.id} {returning:id}
 """
+
+FREE = _FREE.replace("WHICH", f"{{job}} as job\n  where {_HOLDS}")
+
+# The same for the keys of jobs that are to be retried.
+FREE_FOR = _FREE.replace(
+    "WHICH",
+    f"""{{rows:ids}} join {{job}} as wanted on wanted.id = c.id
+    join {{job}} as job on job.unique_key = wanted.unique_key
+  where job.id <> wanted.id and {_IS_HELD}""",
+)
 
 _HOLDER = """
 select job.id, {utc:job.enqueued_at}, {utc:job.run_at}, {utc:job.expires_at}, job.KEY from {job} as job
@@ -534,7 +544,7 @@ select job.id from {{job}} as job where job.id > %(after)s and {_BY_ID} order by
 PULSE = "select {utc:{server_start}}, {utc:{now}}"
 
 WHOLE = (
-    "INSERT", "INSERT_LATER", "INSERT_KEYED", "INSERT_MANY", "INSERT_MANY_KEYED", "FREE", "LOCK_UNIQUE",
+    "INSERT", "INSERT_LATER", "INSERT_KEYED", "INSERT_MANY", "INSERT_MANY_KEYED", "FREE", "FREE_FOR", "LOCK_UNIQUE",
     "LOCK_WAITING", "FIND_UNIQUE", "FIND_BUSY", "FIND_WAITING", "REPLACE_UNIQUE", "REPLACE_WAITING", "SUPERSEDE",
     "SUPERSEDE_LAPSED", "FORWARD", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO",
     "LET_GO_LAPSED", "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "RESCHEDULE",
