@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from django.db import DatabaseError, IntegrityError, OperationalError
 
 from django_jobs import signals
+from django_jobs.exceptions import KeyContended
 from django_jobs.lifecycle.keys import TRIES, superseding
 from django_jobs.lifecycle.queueing import insert_follow_ups
 from django_jobs.records import Claim, HeldRow, Lease
@@ -62,14 +63,14 @@ def each(connection: BaseDatabaseWrapper, write: Write, changes: Sequence[Change
         return Written(set(), set(), {})
     try:
         return _written(connection, write, changes, ties)
-    except (IntegrityError, OperationalError) as error:
+    except (IntegrityError, OperationalError, KeyContended) as error:
         if len(changes) > 1 and _is_about_a_row(connection, error):
             return _joined([each(connection, write, [change], ties) for change in changes])
         return _written_alone(connection, write, changes[0], ties, error, tries=TRIES)
 
 
-def _is_about_a_row(connection: BaseDatabaseWrapper, error: DatabaseError) -> bool:
-    return isinstance(error, IntegrityError) or store_for(connection.alias).gave_up(error)
+def _is_about_a_row(connection: BaseDatabaseWrapper, error: DatabaseError | KeyContended) -> bool:
+    return isinstance(error, (IntegrityError, KeyContended)) or store_for(connection.alias).gave_up(error)
 
 
 def _written(connection: BaseDatabaseWrapper, write: Write, changes: Sequence[Change], ties: Ties) -> Written:
@@ -84,7 +85,13 @@ def _written(connection: BaseDatabaseWrapper, write: Write, changes: Sequence[Ch
 
 
 def _written_alone(
-    connection: BaseDatabaseWrapper, write: Write, change: Change, ties: Ties, error: DatabaseError, *, tries: int
+    connection: BaseDatabaseWrapper,
+    write: Write,
+    change: Change,
+    ties: Ties,
+    error: DatabaseError | KeyContended,
+    *,
+    tries: int,
 ) -> Written:
     """Say what becomes of a change that failed alone; one that met another with its key is tried anew."""
     if not _is_about_a_row(connection, error):
@@ -94,7 +101,7 @@ def _written_alone(
     if change.lease in ties.waiting_keys:
         try:
             return _written(connection, write, [change], ties)
-        except (IntegrityError, OperationalError) as again:
+        except (IntegrityError, OperationalError, KeyContended) as again:
             return _written_alone(connection, write, change, ties, again, tries=tries - 1)
     if change.gone:
         # Somebody's row refers to the job: it did succeed, so it stays instead of going.
@@ -114,7 +121,10 @@ def _joined(parts: Sequence[Written]) -> Written:
 
 @contextmanager
 def together(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """Make one transaction of what follows, on whichever connection; a caller's own is kept from breaking."""
+    """Make one transaction of what follows, on whichever connection; a caller's own is kept from breaking.
+
+    One of ours waits for nobody for long: what is queued in it may have a key.
+    """
     if connection.in_atomic_block or not connection.get_autocommit():
         with savepoint(connection):
             yield
@@ -122,6 +132,7 @@ def together(connection: BaseDatabaseWrapper) -> Iterator[None]:
     connection.set_autocommit(False, force_begin_transaction_with_broken_autocommit=True)
     try:
         store_for(connection.alias).begin(connection)
+        store_for(connection.alias).be_brief(connection)
         yield
         connection.commit()
     except BaseException:
@@ -134,7 +145,7 @@ def together(connection: BaseDatabaseWrapper) -> Iterator[None]:
 @contextmanager
 def savepoint(connection: BaseDatabaseWrapper) -> Iterator[None]:
     """Keep an error of ours from breaking the transaction of a caller; a worker's own connection has none."""
-    if not connection.in_atomic_block:
+    if connection.get_autocommit() and not connection.in_atomic_block:
         yield
         return
     mark = connection.savepoint() or ""

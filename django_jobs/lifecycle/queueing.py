@@ -44,12 +44,7 @@ def enqueue_many(jobs: Sequence[NewJob], *, using: str) -> list[Queued]:
     connection = connections[using]
     with transaction.atomic(using=using):
         queued = _inserted(connection, jobs)
-    is_news = [not each.duplicate or each.replaced for each in queued]
-    if all(is_news):
-        _after_commit(connection, [each.id for each in queued], jobs)
-    elif any(is_news):
-        news = [(each.id, job) for each, job, is_new in zip(queued, jobs, is_news, strict=True) if is_new]
-        _after_commit(connection, [job_id for job_id, _ in news], [job for _, job in news])
+    _news(connection, queued, jobs).tell()
     return queued
 
 
@@ -97,7 +92,10 @@ class Insertion:
 
 
 def insert_follow_ups(connection: BaseDatabaseWrapper, failed: Iterable[tuple[str, int]]) -> Insertion:
-    """Insert a job for each performer that hears of a job's failure. One that can't be made is left, with a line."""
+    """Insert a job for each performer that hears of a job's failure. One that can't be made is left, with a line.
+
+    One whose key is held is there already, whatever its policy says to that. Raises KeyContended.
+    """
     jobs: list[NewJob] = []
     for name, job_id in failed:
         try:
@@ -105,7 +103,16 @@ def insert_follow_ups(connection: BaseDatabaseWrapper, failed: Iterable[tuple[st
         except Exception as error:  # noqa: BLE001 - the policy may be anybody's, and the failure must be written
             message = f"job {job_id} has failed, and {name} can't be queued to hear of it: {error}"
             signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
-    return Insertion(connection, [each.id for each in _inserted(connection, jobs)] if jobs else [], jobs)
+    return _news(connection, _inserted(connection, jobs) if jobs else [], jobs)
+
+
+def _news(connection: BaseDatabaseWrapper, queued: Sequence[Queued], jobs: Sequence[NewJob]) -> Insertion:
+    """Leave out what was given in the place of a twin."""
+    is_news = [not each.duplicate or each.replaced for each in queued]
+    if all(is_news):
+        return Insertion(connection, [each.id for each in queued], jobs)
+    news = [(each.id, job) for each, job, is_new in zip(queued, jobs, is_news, strict=True) if is_new]
+    return Insertion(connection, [job_id for job_id, _ in news], [job for _, job in news])
 
 
 def _that_gives_way(job: NewJob) -> NewJob:

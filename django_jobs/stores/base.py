@@ -297,6 +297,10 @@ class Store(ABC):
         return False
 
     @abstractmethod
+    def be_brief(self, connection: BaseDatabaseWrapper) -> None:
+        """Have the statements of this transaction give up soon where they have to wait for somebody's."""
+
+    @abstractmethod
     def begin(self, connection: BaseDatabaseWrapper) -> None:
         """Begin the transaction of an atomic job: the first statement in it, after Django's own."""
 

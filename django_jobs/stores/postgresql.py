@@ -102,6 +102,8 @@ APPEND = """(
 # after which the server looks for deadlocks: so of a worker and a caller it is never the caller whose wait is ended.
 IMPATIENT = """, case when %(is_alone)s::boolean then set_config('lock_timeout', '100ms', true) end"""
 
+BE_BRIEF = "select set_config('lock_timeout', '100ms', true)"
+
 GAVE_UP = frozenset({"55P03", "40P01"})
 """The codes of a wait that was ended: it took too long, or was a deadlock."""
 
@@ -172,6 +174,10 @@ class PostgreSQLStore(Store):
 
     def gave_up(self, error: DatabaseError) -> bool:
         return getattr(error.__cause__, "sqlstate", None) in GAVE_UP
+
+    def be_brief(self, connection: BaseDatabaseWrapper) -> None:
+        """Bound the waiting for locks until the transaction ends."""
+        self.run(connection, BE_BRIEF, {})
 
     def begin(self, connection: BaseDatabaseWrapper) -> None:
         """Have each statement see what others have committed by then."""

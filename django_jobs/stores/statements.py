@@ -99,8 +99,9 @@ INSERT_MANY_KEYED = (
 
 # -- who holds a key
 
-_HOLDS = """job.unique_key in (select c.key from {rows:keys})
-  and (job.state in ('READY', 'RUNNING') or job.worker is not null or job.unique_until is not null)"""
+_IS_HELD = "(job.state in ('READY', 'RUNNING') or job.worker is not null or job.unique_until is not null)"
+
+_HOLDS = f"job.unique_key in (select c.key from {{rows:keys}})\n  and {_IS_HELD}"
 
 # A key that was to be held for a while after its job's end is free again.
 FREE = f"""

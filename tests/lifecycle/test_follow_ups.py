@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 
 from django_jobs import lifecycle
 from django_jobs.clock import FrozenClock
@@ -79,6 +79,18 @@ def test_each_arrival_in_failed_is_followed_once(act: AnyPerformer) -> None:
         settle(claim, Failed(failure=failure()))
         job.retry()
     assert [follower.args for follower in followed()] == [[job.pk], [job.pk]]
+
+
+def test_every_way_to_queue_keeps_it(act: AnyPerformer) -> None:
+    act.later()
+    act.after(5).later()
+    act.using(unique="k").later()
+    act.later_many([()])
+    lifecycle.enqueue_many([act.using(unique=key).prepare() for key in ("a", "b")], using="default")
+    store = store_for("default")
+    with transaction.atomic():
+        store._insert_under(connection(), store.draw_ids(connection(), 1), [act.prepare()])
+    assert list(Job.objects.values_list("on_failure", flat=True)) == ["shop.tidy"] * 7
 
 
 class TestWhoeverWritesIt:
