@@ -129,7 +129,8 @@ class KeyStage:
             connection.close()
 
     def close(self) -> None:
-        for actor in list(self._connections):
+        # Callers first: others may wait for them.
+        for actor in sorted(self._connections, key=lambda actor: not actor.startswith("caller")):
             self.break_off(actor)
         Job.objects.filter(queue=self.name)._raw_delete("default")
 
@@ -213,6 +214,9 @@ class KeyStage:
             "find": (f"FIND_{word}", "FIND_BUSY"),
         }
         verb = self._statement(actor, *names[kind])
+        if verb.state == "waits" and verb.value[0] == self.store._text(getattr(statements, f"EXPIRE_{word}"), True):
+            # Nothing here has a time after which it isn't to run.
+            self._statement(actor, f"EXPIRE_{word}")
         if after.asked == before.asked and after.at != "refused":
             assert verb.state == "waits", f"{actor} should go on after {kind}, but: {verb.state} {verb.value!r}"
             return
