@@ -525,6 +525,17 @@ class Store(ABC):
         """Write that a job has this id, such that the planner looks it up, whatever it believes of the table."""
 
     @abstractmethod
+    def at(self, column: str, value: str) -> str:
+        """Write that an indexed column has this value, such that the planner looks it up in the same way."""
+
+    @abstractmethod
+    def holder(self, column: str, value: str, condition: str) -> str:
+        """Write a join with the job that has this key, such that the planner looks it up by the index of keys.
+
+        The condition is that of the index, and more.
+        """
+
+    @abstractmethod
     def using(self, table: str) -> str:
         """Write, in a delete of jobs, which: those whose ids are in a table."""
 
@@ -594,6 +605,8 @@ class Store(ABC):
             "seconds_until": lambda instant: self.seconds_until(instant, now),
             "few": self.few,
             "by": self.by,
+            "at": lambda pair: self.at(*pair.split("; ")),
+            "holder": lambda said: self.holder(*said.split("; ")),
             "using": self.using,
             "float": lambda value: f"cast({value} as float8)",
             "append": self.append,

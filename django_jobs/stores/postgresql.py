@@ -263,7 +263,11 @@ class PostgreSQLStore(Store):
         """Read a JSON array of objects as a table, which the planner takes for a short one."""
         typed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
         table = f"jsonb_to_recordset(%({parameter})s::jsonb) as c({typed})"
-        return f"(select * from {table} where {self.few('c.id')}) as c" if "id" in columns else table
+        if "id" in columns:
+            return f"(select * from {table} where {self.few('c.id')}) as c"
+        if "key" in columns:
+            return f"(select * from {table} where c.key || '' = c.key and c.key = c.key || '') as c"
+        return table
 
     def few(self, number: str) -> str:
         """Write two equations, each of which PostgreSQL believes to hold for one row of two hundred.
@@ -279,7 +283,19 @@ class PostgreSQLStore(Store):
         For a merge PostgreSQL would consider the whole index in its order. Where its statistics say that there are
         pages without rows (they were gathered when a full table had been emptied), that looks as cheap as one lookup.
         """
-        return f"job.id = any (array[{number}])"
+        return self.at("job.id", number)
+
+    def at(self, column: str, value: str) -> str:
+        return f"{column} = any (array[{value}])"
+
+    def holder(self, column: str, value: str, condition: str) -> str:
+        """Write a query of its own for each key, which its limit keeps apart.
+
+        In a join PostgreSQL might read the whole index, since that is of no other rows than are asked for: where its
+        statistics say that there are none, this looks as cheap as a lookup.
+        """
+        wanted = f"select job.* from {self._tables['job']} as job where job.{column} = {value} and {condition} limit 1"
+        return f"cross join lateral ({wanted}) as job"
 
     def using(self, table: str) -> str:
         return f"using {table} where {self.by(f'{table}.id')}"

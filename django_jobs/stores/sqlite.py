@@ -244,6 +244,12 @@ class SQLiteStore(Store):
     def by(self, number: str) -> str:
         return f"job.id = {number}"
 
+    def at(self, column: str, value: str) -> str:
+        return f"{column} = {value}"
+
+    def holder(self, column: str, value: str, condition: str) -> str:
+        return f"join {self._tables['job']} as job on job.{column} = {value} and {condition}"
+
     def using(self, table: str) -> str:
         return f"where job.id in (select {table}.id from {table})"
 

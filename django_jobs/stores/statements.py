@@ -2,11 +2,13 @@
 
 What differs between databases stands in braces: `{now}`, `{never}` (an instant before all others), `{later:seconds}`
 and `{ago:seconds}` (that long after and before now), `{rows:name}` (a table made from one JSON parameter), `{by:x}`
-(the job of that id, looked up) and `{using:table}` (the same in a delete, for each row), `{few:number}` (always true,
-and rare for a planner), `{append:entry}` (the row's errors with one more), `{wait}`, `{share}` and `{skip}` (how rows
-are locked; `{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too), `{impatient}` (waits for
-nobody for long), `{returning:columns}`, `{bytewise:x}` (a text that sorts as Python sorts it), `{json:x}`,
-`{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
+(the job of that id, looked up), `{at:column; x}` (the row that has this in an indexed column), `{holder:column; x;
+condition}` (joins the one job with this key for which the condition holds, by the index of such keys) and
+`{using:table}` (as `{by}` in a delete, for each row), `{few:number}` (always true, and rare for a planner),
+`{append:entry}` (the row's errors with one more), `{wait}`, `{share}` and `{skip}` (how rows are locked;
+`{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too), `{impatient}` (waits for nobody for
+long), `{returning:columns}`, `{bytewise:x}` (a text that sorts as Python sorts it), `{json:x}`, `{instant:x}`,
+`{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
 
 Each write names what it expects of a row, and the rows that come back are the answer. Rows in somebody else's hands are
 skipped by the verbs of workers. Those of people wait for them, and lock theirs in the order of their ids.
@@ -101,39 +103,56 @@ INSERT_MANY_KEYED = (
 
 _IS_HELD = "(job.state in ('READY', 'RUNNING') or job.worker is not null or job.unique_until is not null)"
 
-_HOLDS = f"job.unique_key in (select c.key from {{rows:keys}})\n  and {_IS_HELD}"
+_IS_OVER = """job.unique_until <= {now} and job.worker is null
+    and job.state in ('SUCCESSFUL', 'FAILED', 'CANCELLED')"""
+
+# Rows are found by the index of keys first, and put into the order of their ids, in which they are locked, afterwards:
+# PostgreSQL might find it best to read the whole table in that order. SQLite takes an index of some rows only where the
+# statement says in the same words of which.
 
 # A key that was to be held for a while after its job's end is free again.
 FREE = f"""
-with todo as materialized (
-  select job.id from {{job}} as job
-  where {_HOLDS} and job.unique_until <= {{now}} and job.worker is null
-    and job.state in ('SUCCESSFUL', 'FAILED', 'CANCELLED')
-  order by job.id {{wait}}
+with found as materialized (
+  select job.id from {{rows:keys}} {{holder:unique_key; c.key; {_IS_HELD} and {_IS_OVER}}}
+),
+todo as materialized (
+  select job.id from found join {{job}} as job on {{by:found.id}} where {_IS_OVER} order by found.id {{wait}}
 )
 update {{job}} as job set unique_until = null from todo where {{by:todo.id}} {{returning:id}}
 """
 
-_HOLDER = """
-select job.id, {utc:job.enqueued_at}, {utc:job.run_at}, {utc:job.expires_at}, job.KEY from {job} as job
-where WHICH order by job.id"""
+_FIND = """
+select job.id, {utc:job.enqueued_at}, {utc:job.run_at}, {utc:job.expires_at}, job.KEY
+from {rows:keys} {holder:KEY; c.key; WHICH}
+"""
+
+FIND_UNIQUE = _FIND.replace("WHICH", _IS_HELD).replace("KEY", "unique_key")
+FIND_BUSY = _FIND.replace("WHICH", f"{_IS_HELD} and job.state <> 'READY'").replace("KEY", "unique_key")
+FIND_WAITING = _FIND.replace("WHICH", "job.state = 'READY'").replace("KEY", "waiting_key")
+
+_WAITS = "job.state = 'READY'"
+_MAY_RUN = f"{_WAITS} and (job.expires_at is null or job.expires_at > {{now}})"
 
 # Who waits is locked against being claimed before the caller's transaction has ended; many may do so at once. One that
 # has expired will never run, so it is of no use to the caller.
-_WAITS = "job.KEY in (select c.key from {rows:keys}) and job.state = 'READY'"
-_MAY_RUN = "(job.expires_at is null or job.expires_at > {now})"
-_LOCK = _HOLDER.replace("WHICH", f"{_WAITS} and {_MAY_RUN}") + " {share}"
-LOCK_UNIQUE = _LOCK.replace("KEY", "unique_key")
-LOCK_WAITING = _LOCK.replace("KEY", "waiting_key")
-FIND_UNIQUE = _HOLDER.replace("WHICH", _HOLDS).replace("KEY", "unique_key")
-FIND_BUSY = _HOLDER.replace("WHICH", f"{_HOLDS} and job.state <> 'READY'").replace("KEY", "unique_key")
-FIND_WAITING = _HOLDER.replace("WHICH", _WAITS).replace("KEY", "waiting_key")
+_LOCK = f"""
+with found as materialized (
+  select job.id from {{rows:keys}} {{holder:KEY; c.key; {_MAY_RUN}HELD}}
+)
+select job.id, {{utc:job.enqueued_at}}, {{utc:job.run_at}}, {{utc:job.expires_at}}, job.KEY
+from found join {{job}} as job on {{by:found.id}} where {_MAY_RUN} order by found.id {{share}}
+"""
+
+LOCK_UNIQUE = _LOCK.replace("KEY", "unique_key").replace("HELD", f" and {_IS_HELD}")
+LOCK_WAITING = _LOCK.replace("KEY", "waiting_key").replace("HELD", "")
 
 _REPLACE = """
-with todo as materialized (
+with found as materialized (
   select job.id, c.args, c.kwargs, coalesce({instant:c.run_at}, {later:c.delay}) as run_at, c.expires
-  from {rows:replacements} join {job} as job on job.KEY = c.key
-  where job.state = 'READY' and MAY_RUN order by job.id {wait}
+  from {rows:replacements} {holder:KEY; c.key; MAY_RUNHELD}
+),
+todo as materialized (
+  select found.* from found join {job} as job on {by:found.id} where MAY_RUN order by found.id {wait}
 )
 update {job} as job set args = {json:todo.args}, kwargs = {json:todo.kwargs}, run_at = todo.run_at,
   expires_at = {after:todo.run_at; todo.expires}
@@ -141,8 +160,8 @@ from todo where {by:todo.id}
 {returning:id, enqueued_at, run_at, expires_at, KEY}
 """.replace("MAY_RUN", _MAY_RUN)
 
-REPLACE_UNIQUE = _REPLACE.replace("KEY", "unique_key")
-REPLACE_WAITING = _REPLACE.replace("KEY", "waiting_key")
+REPLACE_UNIQUE = _REPLACE.replace("KEY", "unique_key").replace("HELD", f" and {_IS_HELD}")
+REPLACE_WAITING = _REPLACE.replace("KEY", "waiting_key").replace("HELD", "")
 
 # The queues that have READY rows, found by one probe each, whatever else the table holds.
 #
@@ -340,7 +359,7 @@ CHANGE_LAPSED = _CHANGE.replace("GUARD", f"\n    and job.worker is not null and 
 # run later than this one would have. (Somebody may have locked it when it was to be brought forward.)
 _SUPERSEDE = """
 with todo as materialized (
-  select c.* from {rows:superseded} join {job} as job on {by:c.id} join {job} as rival on rival.id = c.rival
+  select c.* from {rows:superseded} join {job} as job on {by:c.id} join {job} as rival on {at:rival.id; c.rival}
   where job.token = c.token and job.state = 'RUNNING' and rival.state = 'READY'
     and rival.run_at <= {later:c.delay}GUARD order by c.id {skip:job, rival}
 )
@@ -411,25 +430,36 @@ select distinct job.queue from {rows:ids} join {job} as job on {by:c.id}
 """
 
 _EXPIRE = """
-with todo as materialized (
-  select job.id from {job} as job
-  where WHICH and job.expires_at <= {now}
-  order by ORDER
-)
+with TODO
 update {job} as job set state = 'CANCELLED', finished_at = {now}, prune_at = {later:job.keep_failed},
   errors = {append:%(expiry)s}
 from todo where {by:todo.id}
 {returning:id}
 """
 
-EXPIRE = _EXPIRE.replace("WHICH", "job.state = 'READY' and job.expires_at > {never}").replace(
-    "ORDER", "job.expires_at limit %(limit)s {skip}"
+EXPIRE = _EXPIRE.replace(
+    "TODO",
+    """todo as materialized (
+  select job.id from {job} as job
+  where job.state = 'READY' and job.expires_at > {never} and job.expires_at <= {now}
+  order by job.expires_at limit %(limit)s {skip}
+)""",
 )
 
-# Whoever asks for their keys waits for them.
-_EXPIRE_HOLDERS = _EXPIRE.replace("WHICH", _WAITS).replace("ORDER", "job.id {wait}")
-EXPIRE_UNIQUE = _EXPIRE_HOLDERS.replace("KEY", "unique_key")
-EXPIRE_WAITING = _EXPIRE_HOLDERS.replace("KEY", "waiting_key")
+# Whoever asks for their keys waits for them. In a `case`, so that no index of dates looks better than that of keys.
+_EXPIRE_HOLDERS = _EXPIRE.replace(
+    "TODO",
+    f"""found as materialized (
+  select job.id from {{rows:keys}}
+    {{holder:KEY; c.key; {_WAITS} and case when job.expires_at <= {{now}} then true else false endHELD}}
+),
+todo as materialized (
+  select job.id from found join {{job}} as job on {{by:found.id}}
+  where {_WAITS} and job.expires_at <= {{now}} order by found.id {{wait}}
+)""",
+)
+EXPIRE_UNIQUE = _EXPIRE_HOLDERS.replace("KEY", "unique_key").replace("HELD", f" and {_IS_HELD}")
+EXPIRE_WAITING = _EXPIRE_HOLDERS.replace("KEY", "waiting_key").replace("HELD", "")
 
 CANCEL = """
 with todo as materialized (
@@ -442,17 +472,26 @@ from todo where {by:todo.id}
 {returning:id}
 """
 
+# Of several with one key the oldest is moved. That another holds the key is asked of each by itself: PostgreSQL would
+# make a join of it, for which it might read all keys that there are.
 RETRY = """
-with todo as materialized (
+with oldest as materialized (
+  select min(job.id) as id from {rows:ids} join {job} as job on {by:c.id}
+  where job.state in ('FAILED', 'CANCELLED') and job.worker is null
+  group by job.unique_key, job.waiting_key
+),
+todo as materialized (
   select job.id from {rows:ids} join {job} as job on {by:c.id}
   where job.state in ('READY', 'FAILED', 'CANCELLED') and job.worker is null
-    and not exists (select 1 from {job} as other where other.id <> job.id and other.unique_key = job.unique_key
-      and (other.state in ('READY', 'RUNNING') or other.worker is not null or other.unique_until is not null))
-    and not exists (select 1 from {job} as other
+    and case when job.unique_key is not null and exists (select 1 from {job} as other
+      where other.id <> job.id and other.unique_key = job.unique_key
+        and (other.state in ('READY', 'RUNNING') or other.worker is not null or other.unique_until is not null))
+      then false else true end
+    and case when job.waiting_key is not null and exists (select 1 from {job} as other
       where other.id <> job.id and other.waiting_key = job.waiting_key and other.state = 'READY')
-    and not exists (select 1 from {rows:ids} join {job} as twin on twin.id = c.id
-      where job.state <> 'READY' and twin.id < job.id and twin.state in ('FAILED', 'CANCELLED') and twin.worker is null
-        and (twin.unique_key = job.unique_key or twin.waiting_key = job.waiting_key))
+      then false else true end
+    and (job.state = 'READY' or (job.unique_key is null and job.waiting_key is null)
+      or job.id in (select oldest.id from oldest))
   order by c.id {wait}
 )
 update {job} as job set state = 'READY', run_at = {now}, finished_at = null, prune_at = null, expires_at = null,
@@ -478,13 +517,13 @@ select job.unique_key, job.waiting_key from {rows:ids} join {job} as job on {by:
 """
 
 # By the index of keys alone, whichever kind a job has.
-KEY_HOLDER = """
-select other.id from {job} as job join {job} as other on other.unique_key = job.unique_key
-  and (other.state in ('READY', 'RUNNING') or other.worker is not null or other.unique_until is not null)
-where job.id = %(id)s and other.id <> job.id
+KEY_HOLDER = f"""
+select job.id from {{job}} as wanted {{holder:unique_key; wanted.unique_key; {_IS_HELD} and job.id <> wanted.id}}
+where wanted.id = %(id)s
 union all
-select other.id from {job} as job join {job} as other on other.waiting_key = job.waiting_key and other.state = 'READY'
-where job.id = %(id)s and other.id <> job.id
+select job.id from {{job}} as wanted
+{{holder:waiting_key; wanted.waiting_key; job.state = 'READY' and job.id <> wanted.id}}
+where wanted.id = %(id)s
 limit 1
 """
 

@@ -27,6 +27,14 @@ KINDS = {
     "expired": _insert("priority, run_at, expires_at", "-5, {ago:i}, {ago:i}"),
     "running": _insert(_HELD, "'RUNNING', 7, 1, 'w1', 'w' || (i %% 5), null, {later:900}, {later:i}"),
     "lapsed": _insert(_HELD, "'RUNNING', 7, 1, 'w1', 'w' || (i %% 5), null, {later:900}, {ago:i}"),
+    "unique": _insert("priority, run_at, unique_key", "50, {later:86400 + i}, 'u' || i"),
+    "waiting": _insert("priority, run_at, waiting_key", "50, {later:86400 + i}, 'w' || i"),
+    "freed": _insert(
+        f"unique_key, waiting_key, {_ENDED}",
+        "case i %% 2 when 0 then 'u' || i end, case i %% 2 when 1 then 'w' || i end, 'FAILED', i, 1, 'w1', {now}, "
+        "{later:86400 + i}",
+    ),
+    "overdue": _insert(f"unique_key, unique_until, {_ENDED}", "'o' || i, {ago:i}, 'FAILED', i, 1, 'w1', {now}, {now}"),
     "stopping": _insert(_HELD, "'CANCELLED', 7, 1, 'w1', 'w' || (i %% 5), {now}, {later:900}, {ago:i}"),
 }
 """What inserts so many rows of a kind, in three queues."""

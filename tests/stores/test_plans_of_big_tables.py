@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_jobs.records import Lease
+from django_jobs.records import Lease, Places
 from django_jobs.states import State
 from django_jobs.stores.base import Store
 from django_jobs.transitions import Change
-from tests.factories import failure, request, seconds
+from tests.factories import failure, new_job, request, seconds
 from tests.stores.filling import analyze, empty, fill
 from tests.stores.plans import (
     COMPILED_ABOVE,
@@ -43,8 +44,12 @@ def counts_of(rows: int) -> dict[str, int]:
     """Say what a table of so many rows holds: most is kept, or for later; the rest has to be dealt with."""
     twentieth = rows // 20
     return {
-        "kept": 8 * twentieth,
-        "future": 8 * twentieth,
+        "kept": 6 * twentieth,
+        "future": 4 * twentieth,
+        "unique": 2 * twentieth,
+        "waiting": 2 * twentieth,
+        "freed": twentieth,
+        "overdue": twentieth,
         "prunable": 2 * twentieth,
         "due": twentieth,
         "expired": twentieth,
@@ -214,6 +219,87 @@ def verbs(store: Store, connection: BaseDatabaseWrapper) -> Iterator[Verb]:
         name="workers", call=lambda: store.workers(connection), by=("django_jobs_held",), pages=100, steps=5,
         is_rare=True,
     )  # fmt: skip
+    yield from verbs_on_keys(store, connection)
+
+
+def verbs_on_keys(store: Store, connection: BaseDatabaseWrapper) -> Iterator[Verb]:
+    """Give the verbs that ask who holds a key, and those that wait or move for its sake."""
+    held = leases(connection, "RUNNING")
+    for many in (1, 30, ROUND):
+        # From the middle of what is there, and each kind also for rows that have ended.
+        for kind, keys in [
+            ("unique", [f"u{n + 20}" for n in range(many)]),
+            ("waiting", [f"w{n + 20}" for n in range(many)]),
+        ]:
+            is_waiting, by = kind == "waiting", (f"django_jobs_{kind}",)
+            jobs = [new_job()._replace(**{f"{kind}_key": key}) for key in keys]
+            some: dict[str, Any] = {"by": by, "pages": 100 + 20 * many, "steps": 20 + many // 3}
+            yield Verb(
+                name=f"lock {many} {kind}",
+                call=partial(store.lock_holders, connection, keys, waiting=is_waiting),
+                **some,
+            )
+            yield Verb(
+                name=f"find {many} {kind}",
+                call=partial(store.find_holders, connection, keys, waiting=is_waiting),
+                **some,
+            )
+            yield Verb(
+                name=f"expire {many} {kind}",
+                call=partial(store.expire_holders, connection, keys, waiting=is_waiting),
+                **some,
+            )
+            yield Verb(
+                name=f"replace {many} {kind}", call=partial(store.replace, connection, jobs, waiting=is_waiting),
+                **some | {"pages": 100 + 60 * many},
+            )  # fmt: skip
+        unique = [f"u{n + 20}" for n in range(many)]
+        some = {"by": ("django_jobs_unique",), "pages": 100 + 40 * many, "steps": 20 + many // 3}
+        yield Verb(name=f"find {many} busy", call=partial(store.find_busy, connection, unique), **some)
+        yield Verb(name=f"free {many} that are held", call=partial(store.free, connection, unique), **some)
+        overdue = [f"o{n + 20}" for n in range(many)]
+        yield Verb(name=f"free {many}", call=partial(store.free, connection, overdue), **some)
+        for kind, column in [("failed", "finished_at"), ("keyed", "unique_key"), ("overdue", "unique_until")]:
+            ids = ids_of(connection, column, many)
+            moving: dict[str, Any] = {"pages": 100 + 60 * many, "steps": 20 + many // 3}
+            yield Verb(name=f"retry {many} {kind}", call=partial(store.retry, connection, ids), **moving)
+            yield Verb(name=f"keys of {many} {kind}", call=partial(store.keys, connection, ids), **moving)
+            yield Verb(
+                name=f"reschedule {many} {kind}", call=partial(store.reschedule, connection, ids, Places(priority=1)),
+                **moving,
+            )  # fmt: skip
+            yield Verb(
+                name=f"forward {many} {kind}", call=partial(store.forward, connection, dict.fromkeys(ids)), **moving
+            )
+    yield Verb(
+        name="key holder", call=partial(store.key_holder, connection, ids_of(connection, "unique_key", 1)[0]), pages=50,
+        steps=5,
+    )  # fmt: skip
+    rivals = ids_of(connection, "waiting_key", len(held))
+    changes = [
+        Change(
+            lease=lease, state=State.CANCELLED, attempts=1, max_attempts=3, crashes=0, alone=False, failure=failure(),
+            superseded_by=rival,
+        )
+        for lease, rival in zip(held, rivals, strict=False)
+    ]  # fmt: skip
+    for name, verb in (("supersede", store.settle), ("supersede lapsed", store.reclaim)):
+        yield Verb(
+            name=name, call=partial(verb, connection, changes), pages=1_500, steps=20, by=("id", "django_jobs_held")
+        )
+
+
+def ids_of(connection: BaseDatabaseWrapper, column: str, count: int) -> list[int]:
+    """Give the ids of so many rows that have something in a column, some of them ended and some waiting."""
+    with connection.cursor() as cursor:
+        found: list[int] = []
+        for state in ("FAILED", "READY"):
+            cursor.execute(
+                f"select id from django_jobs_job where {column} is not null and state = %s order by id limit %s",
+                [state, (count + 1) // 2],
+            )
+            found += [job_id for (job_id,) in cursor.fetchall()]
+    return sorted(found)[:count] or [10**12]
 
 
 def leases(connection: BaseDatabaseWrapper, state: str) -> list[Lease]:
