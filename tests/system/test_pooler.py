@@ -75,7 +75,9 @@ def test_o27_jobs_run_fail_are_retried_and_cancelled_and_workers_stop(pooler: No
 def test_o27_jobs_are_queued_one_by_one_and_many_at_once() -> None:
     with transaction_pooler(connections["default"].settings_dict["USER"] or "postgres") as port:
         pooled = connections["default"].copy()
-        pooled.settings_dict = {**pooled.settings_dict, **through_pooler(port)}
+        changes = through_pooler(port)
+        options = {**pooled.settings_dict["OPTIONS"], **changes.pop("OPTIONS")}
+        pooled.settings_dict = {**pooled.settings_dict, **changes, "OPTIONS": options}
         store = store_for("default")
         try:
             for number in range(20):
