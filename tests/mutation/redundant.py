@@ -37,6 +37,7 @@ LISTED: tuple[Redundant, ...] = (
         CHANGE_LAPSED: without order by c.id
         LET_GO: without order by c.id
         LET_GO_LAPSED: without order by c.id
+        FORWARD: without order by c.id
         SWEEP: without order by worker.identity {skip:worker}
         """,
         "rows in other hands are skipped, so nobody waits while holding some; the order is a second fence",
@@ -46,6 +47,9 @@ LISTED: tuple[Redundant, ...] = (
         CANCEL: without order by c.id
         RETRY: without order by c.id
         DELETE: without order by c.id
+        FREE: without order by found.id
+        LOCK_UNIQUE: without order by found.id {share}
+        LOCK_WAITING: without order by found.id {share}
         """,
         "the order is that in which rows are locked, and SQLite has one writer at a time",
         on=("sqlite",),
@@ -166,6 +170,47 @@ LISTED: tuple[Redundant, ...] = (
     *_each(
         "CHANGE_LAPSED: without max_attempts = todo.max_attempts",
         "what is taken back keeps the max_attempts that was read; the assignment comes with CHANGE, where it counts",
+    ),
+    *_each(
+        """
+        FREE: true for job.state in ('SUCCESSFUL', 'FAILED', 'CANCELLED')
+        FREE: true for job.unique_until <= {now}
+        FREE: true for job.worker is null
+        LOCK_UNIQUE: true for job.state = 'READY'
+        LOCK_UNIQUE: true for (job.expires_at is null or job.expires_at > {now})
+        LOCK_UNIQUE: >= in job.expires_at > {now}
+        LOCK_UNIQUE: >= in job.expires_at > {now} (2)
+        LOCK_WAITING: true for job.state = 'READY'
+        LOCK_WAITING: true for (job.expires_at is null or job.expires_at > {now})
+        LOCK_WAITING: >= in job.expires_at > {now}
+        LOCK_WAITING: >= in job.expires_at > {now} (2)
+        """,
+        "what is asked of a row when it is found is asked again when it is locked; either alone does without races",
+    ),
+    *_each(
+        """
+        FIND_UNIQUE: without 'RUNNING'
+        FIND_BUSY: without 'RUNNING'
+        FIND_BUSY: without 'READY'
+        FREE: without 'READY'
+        FREE: without 'RUNNING'
+        KEY_HOLDER: without 'RUNNING'
+        RETRY: without 'RUNNING'
+        """,
+        "a RUNNING row has a worker, and who has ended or doesn't wait isn't READY; these are the words of the index",
+    ),
+    *_each(
+        "LOCK_UNIQUE: without 'RUNNING'",
+        "only what is READY is asked for; these are the words of the index",
+        on=("postgresql",),
+    ),
+    *_each(
+        "KEY_HOLDER: without limit 1",
+        "a job has one kind of key, and a key one holder; who asks takes the first row",
+    ),
+    *_each(
+        "RETRY: true for job.unique_key is not null\nRETRY: true for job.waiting_key is not null",
+        "nothing equals a key that isn't there; it spares jobs without keys from being looked up",
     ),
     # -- what is said to the planner, and shows in tables of a million rows only (test_plans_of_big_tables.py)
     *_each(
