@@ -53,9 +53,9 @@ def run(url: str, *options: str, tests: tuple[str, ...] = TESTS, says: bool = Fa
 
 
 def beside(url: str) -> str:
-    """Name a database beside another one."""
+    """Name a database beside another one; each worker of a parallel run has one of its own, since they may meet."""
     base, mark, query = url.partition("?")
-    return f"{base}_mutants{mark}{query}"
+    return f"{base}_mutants{os.environ.get('PYTEST_XDIST_WORKER', '')}{mark}{query}"
 
 
 def record(reports: list[dict[str, Any]]) -> None:
