@@ -118,8 +118,8 @@ class Queued(NamedTuple):
 class Moved:
     """What a verb by hand came to: the ids of the jobs it moved, and those it left as they are, by why.
 
-    The words are waiting, running, stopping, succeeded, failed, cancelled, gone. A job that could have been retried by
-    its state, which is waiting, failed or cancelled, was left since another holds its key.
+    The words are waiting, running, stopping, succeeded, failed, cancelled, gone, and "key held": by another job, so
+    that this one wasn't retried.
     """
 
     ids: tuple[int, ...]

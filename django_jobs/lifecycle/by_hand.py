@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
 
+RETRIED = "retried"
+
+
 def cancel(ids: Iterable[int], *, reason: str = "", using: str | None = None) -> list[int]:
     """Cancel waiting and running jobs, and give the ids of those it moved."""
     return _by_hand(partial(_cancel_chunk, reason), ids, using=using)
@@ -77,7 +80,7 @@ def _retry_chunk(connection: BaseDatabaseWrapper, ids: list[int]) -> set[int]:
 def retry_one(job_id: int, *, using: str | None = None) -> None:
     """Make a job READY now. Raises JobRunning, JobStopping, JobSucceeded, KeyHeld or JobGone."""
     if not retry([job_id], using=using):
-        raise _refusal(job_id, "retried", using=using)
+        raise _refusal(job_id, RETRIED, using=using)
 
 
 def reschedule(ids: Iterable[int], places: Places, *, using: str | None = None) -> list[int]:
@@ -133,18 +136,23 @@ def _by_hand(
 # -- why a job stays as it is
 
 
-def moved_and_why(ids: Iterable[int], moved: Iterable[int], *, using: str | None = None) -> Moved:
-    """Say of those that a verb left alone why it did, as they stand now."""
-    done = tuple(moved)
-    left = sorted(set(ids).difference(done))
+KEY_HELD = "key held"
+
+
+def moved_and_why(ids: Iterable[int], moved: Iterable[int], done: str, *, using: str | None = None) -> Moved:
+    """Say of those that a verb left alone why it did, as they stand now; `done` is what it did to the others."""
+    went = tuple(moved)
+    left = sorted(set(ids).difference(went))
     connection = connections[using or settings().database]
     skipped: dict[str, list[int]] = {}
     for start in range(0, len(left), CHUNK):
         chunk = left[start : start + CHUNK]
         found = store_for(connection.alias).states(connection, chunk)
         for job_id in chunk:
-            skipped.setdefault(_word(found.get(job_id)), []).append(job_id)
-    return Moved(ids=done, skipped={word: tuple(some) for word, some in sorted(skipped.items())})
+            word = _word(found.get(job_id))
+            # By its state it could have been retried.
+            skipped.setdefault(KEY_HELD if done == RETRIED and word in _RETRIABLE else word, []).append(job_id)
+    return Moved(ids=went, skipped={word: tuple(some) for word, some in sorted(skipped.items())})
 
 
 def _word(found: tuple[State, bool] | None) -> str:
@@ -155,6 +163,8 @@ def _word(found: tuple[State, bool] | None) -> str:
         return "stopping"
     return _WORDS[state]
 
+
+_RETRIABLE = frozenset({"waiting", "failed", "cancelled"})
 
 _WORDS = {
     State.READY: "waiting",
@@ -168,8 +178,8 @@ _WORDS = {
 def _refusal(job_id: int, done: str, *, using: str | None) -> VerbRefused:
     connection = connections[using or settings().database]
     word = _word(store_for(connection.alias).states(connection, [job_id]).get(job_id))
-    holder = store_for(connection.alias).key_holder(connection, job_id) if done == "retried" else None
-    if holder is not None and word in {"waiting", "failed", "cancelled"}:
+    holder = store_for(connection.alias).key_holder(connection, job_id) if done == RETRIED else None
+    if holder is not None and word in _RETRIABLE:
         return KeyHeld(f"key held by #{holder}, so job {job_id} was not {done}", job_id=job_id, holder_id=holder)
     kind, why = _REFUSALS["cancelled" if (word, done) == ("stopping", "cancelled") else word]
     return kind(f"job {job_id} {why}, so it was not {done}", job_id=job_id)

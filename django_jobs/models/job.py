@@ -85,13 +85,13 @@ class JobQuerySet(models.QuerySet["Job", "Job"]):
 
         Running, stopping and succeeded ones stay, and those whose key another job holds.
         """
-        return self._moved(self._ids(), lifecycle.retry)
+        return self._moved("retried", lifecycle.retry)
 
     retry.alters_data = True  # type: ignore[attr-defined]  # no template may call it
 
     def cancel(self, reason: str = "") -> Moved:
         """Cancel these jobs, and say which it moved and why the others stay: they have come to their end."""
-        return self._moved(self._ids(), partial(lifecycle.cancel, reason=reason))
+        return self._moved("cancelled", partial(lifecycle.cancel, reason=reason))
 
     cancel.alters_data = True  # type: ignore[attr-defined]
 
@@ -100,12 +100,13 @@ class JobQuerySet(models.QuerySet["Job", "Job"]):
 
         Says which it moved and why the others stay. Raises TypeError or ValueError for wrong values.
         """
-        return self._moved(self._ids(), partial(lifecycle.reschedule, places=check_places(places)))
+        return self._moved("rescheduled", partial(lifecycle.reschedule, places=check_places(places)))
 
     reschedule.alters_data = True  # type: ignore[attr-defined]
 
-    def _moved(self, ids: list[int], verb: Callable[..., list[int]]) -> Moved:
-        return lifecycle.moved_and_why(ids, verb(ids, using=self.db), using=self.db)
+    def _moved(self, done: str, verb: Callable[..., list[int]]) -> Moved:
+        ids = self._ids()
+        return lifecycle.moved_and_why(ids, verb(ids, using=self.db), done, using=self.db)
 
     def delete(self) -> tuple[int, dict[str, int]]:
         """Delete these jobs but those that are held, which are logged, and say how many went."""
@@ -400,21 +401,22 @@ class Job(models.Model):
     reschedule.alters_data = True  # type: ignore[attr-defined]
 
     def copy(self) -> Job:
-        """Queue another job with the same arguments, options and key, to run now, and give it.
+        """Queue another job with the same arguments, options and key, to run now and without an expiry, and give it.
 
         Raises DuplicateJob where a job holds the key.
         """
-        using = self._written_at()
-        inserted = lifecycle.enqueue(self._as_new(), using=using)
-        return type(self).objects.using(using).get(pk=inserted.id)
+        using, new = self._written_at(), self._as_new()
+        return self.mirror(new, lifecycle.enqueue(new, using=using), using=using)
 
     copy.alters_data = True  # type: ignore[attr-defined]
 
     def _as_new(self) -> NewJob:
+        kept = None if self.unique_until is None else (self.unique_until - self.enqueued_at).total_seconds()
         draft = Draft(
             name=self.name, queue=self.queue, priority=self.priority, max_attempts=self.max_attempts,
             max_crashes=self.max_crashes, restart=self.restart, timeout=self.timeout, keep=self.keep,
             keep_failed=self.keep_failed, meta=_text(self.meta), on_failure=self.on_failure, on_duplicate="raise",
+            unique_for=kept,
         )  # fmt: skip
         return NewJob(draft, _text(self.args), _text(self.kwargs), self.unique_key, self.waiting_key)
 

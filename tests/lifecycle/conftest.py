@@ -7,6 +7,7 @@ import pytest
 from django.dispatch import Signal
 
 from django_jobs import signals
+from django_jobs.performers import AnyPerformer, Enqueuer
 from tests.lifecycle.hearing import Heard
 
 
@@ -26,3 +27,19 @@ def heard() -> Iterator[list[Heard]]:
     yield told
     for signal, listen in listeners:
         signal.disconnect(listen)
+
+
+@pytest.fixture(params=["unique", "unique_while_waiting"])
+def keyed(request: pytest.FixtureRequest, act: AnyPerformer) -> Enqueuer[...]:
+    """Queue jobs of the suite's performer `act` with one key, of either kind."""
+    return act.using(**{request.param: "k"})
+
+
+@pytest.fixture
+def unique(act: AnyPerformer) -> Enqueuer[...]:
+    return act.using(unique="k")
+
+
+@pytest.fixture
+def waiting(act: AnyPerformer) -> Enqueuer[...]:
+    return act.using(unique_while_waiting="k")

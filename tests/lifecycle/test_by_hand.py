@@ -242,7 +242,7 @@ def test_it_is_said_of_each_that_stays_why() -> None:
     settle(cancelled, Cancelled())
     lifecycle.cancel_one(stopping.id)
     ids = [waiting, running, succeeded, failed.id, stopping.id, cancelled.id, 10**12]
-    moved = lifecycle.moved_and_why(ids, [waiting])
+    moved = lifecycle.moved_and_why(ids, [waiting], "cancelled")
     assert moved == Moved(
         ids=(waiting,),
         skipped={

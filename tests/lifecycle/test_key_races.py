@@ -44,21 +44,6 @@ def act() -> Iterator[AnyPerformer]:
         yield performer
 
 
-@pytest.fixture(params=["unique", "unique_while_waiting"])
-def keyed(request: pytest.FixtureRequest, act: AnyPerformer) -> Enqueuer[...]:
-    return act.using(**{request.param: "k"})
-
-
-@pytest.fixture
-def unique(act: AnyPerformer) -> Enqueuer[...]:
-    return act.using(unique="k")
-
-
-@pytest.fixture
-def waiting(act: AnyPerformer) -> Enqueuer[...]:
-    return act.using(unique_while_waiting="k")
-
-
 @pytest.fixture
 def other() -> Iterator[Somebody]:
     with somebody() as other:

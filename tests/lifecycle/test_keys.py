@@ -31,22 +31,6 @@ def act() -> Any:
         yield performer
 
 
-@pytest.fixture(params=["unique", "unique_while_waiting"])
-def keyed(request: pytest.FixtureRequest, act: AnyPerformer) -> Enqueuer[...]:
-    """Give the ways to queue jobs with one key, of either kind."""
-    return act.using(**{request.param: "k"})
-
-
-@pytest.fixture
-def unique(act: AnyPerformer) -> Enqueuer[...]:
-    return act.using(unique="k")
-
-
-@pytest.fixture
-def waiting(act: AnyPerformer) -> Enqueuer[...]:
-    return act.using(unique_while_waiting="k")
-
-
 def ids() -> list[int]:
     return sorted(Job.objects.values_list("pk", flat=True))
 
@@ -412,7 +396,7 @@ class TestRetry:
             first.retry()
         assert caught.value.holder_id == second.pk
         assert Job.objects.get(pk=first.pk).state == "FAILED"
-        assert Job.objects.failed().retry().skipped == {"failed": (first.pk,)}
+        assert Job.objects.retry().skipped == {"key held": (first.pk,)}
 
     def test_a_waiting_key_is_held_by_one_that_waits(self, waiting: Enqueuer[...]) -> None:
         first = waiting.later()
@@ -431,7 +415,7 @@ class TestRetry:
             failed.append(keyed.later().pk)
             settle(claim_one(), Failed(failure=failure()))
         moved = Job.objects.failed().retry()
-        assert (moved.ids, moved.skipped) == ((failed[0],), {"failed": tuple(failed[1:])})
+        assert (moved.ids, moved.skipped) == ((failed[0],), {"key held": tuple(failed[1:])})
 
     def test_a_job_that_waits_is_not_in_its_own_way(self, keyed: Enqueuer[...]) -> None:
         job = keyed.after(60).later()
@@ -447,6 +431,14 @@ def test_a_copy_has_the_key_too(keyed: Enqueuer[...]) -> None:
     copy = job.copy()
     assert (copy.args, copy.kwargs, copy.state, copy.pk == job.pk) == ([5], {"name": "x"}, "READY", False)
     assert keyed.later().pk == copy.pk
+
+
+def test_a_copy_holds_the_key_for_as_long_as_the_first(unique: Enqueuer[...], frozen: FrozenClock) -> None:
+    job = unique.using(unique_for="1h").later()
+    settle(claim_one(), Succeeded())
+    frozen.advance(seconds(3_600))
+    copy = Job.objects.get(pk=job.pk).copy()
+    assert copy.unique_until == NOON + timedelta(hours=2)
 
 
 def test_connections_are_left_as_they_were(keyed: Enqueuer[...]) -> None:
