@@ -33,6 +33,10 @@ class Written(NamedTuple):
     instead: dict[Lease, Change]
 
 
+LEFT_FOR_LATER = Written(set(), set(), {})
+"""A row that was neither written nor refused; whoever asked for it finds it as it was, and asks again."""
+
+
 class Ties(NamedTuple):
     """What ties rows to others: the keys under which some wait, and the performers that hear of the failure of some."""
 
@@ -61,16 +65,18 @@ def each(connection: BaseDatabaseWrapper, write: Write, changes: Sequence[Change
     """
     if not changes:
         return Written(set(), set(), {})
+    if len(changes) == 1:
+        return _written_alone(connection, write, changes[0], ties)
     try:
         return _written(connection, write, changes, ties)
     except (IntegrityError, OperationalError, KeyContended) as error:
-        if len(changes) > 1 and _is_about_a_row(connection, error):
-            return _joined([each(connection, write, [change], ties) for change in changes])
-        return _written_alone(connection, write, changes[0], ties, error, tries=TRIES)
+        _raise_unless_about_a_row(connection, error)
+        return _joined([_written_alone(connection, write, change, ties) for change in changes])
 
 
-def _is_about_a_row(connection: BaseDatabaseWrapper, error: DatabaseError | KeyContended) -> bool:
-    return isinstance(error, (IntegrityError, KeyContended)) or store_for(connection.alias).gave_up(error)
+def _raise_unless_about_a_row(connection: BaseDatabaseWrapper, error: DatabaseError | KeyContended) -> None:
+    if not isinstance(error, (IntegrityError, KeyContended)) and not store_for(connection.alias).gave_up(error):
+        raise error
 
 
 def _written(connection: BaseDatabaseWrapper, write: Write, changes: Sequence[Change], ties: Ties) -> Written:
@@ -85,29 +91,23 @@ def _written(connection: BaseDatabaseWrapper, write: Write, changes: Sequence[Ch
 
 
 def _written_alone(
-    connection: BaseDatabaseWrapper,
-    write: Write,
-    change: Change,
-    ties: Ties,
-    error: DatabaseError | KeyContended,
-    *,
-    tries: int,
+    connection: BaseDatabaseWrapper, write: Write, change: Change, ties: Ties, *, tries: int = TRIES
 ) -> Written:
-    """Say what becomes of a change that failed alone; one that met another with its key is tried anew."""
-    if not _is_about_a_row(connection, error):
-        raise error
-    if not isinstance(error, IntegrityError) or not tries:
-        return Written(set(), set(), {})
+    """Write one change; where it meets another with its key that wasn't found, it is tried anew."""
+    try:
+        return _written(connection, write, [change], ties)
+    except (IntegrityError, OperationalError, KeyContended) as error:
+        _raise_unless_about_a_row(connection, error)
+        if not isinstance(error, IntegrityError):
+            return LEFT_FOR_LATER
+        refusal = error
     if change.lease in ties.waiting_keys:
-        try:
-            return _written(connection, write, [change], ties)
-        except (IntegrityError, OperationalError, KeyContended) as again:
-            return _written_alone(connection, write, change, ties, again, tries=tries - 1)
+        return _written_alone(connection, write, change, ties, tries=tries - 1) if tries else LEFT_FOR_LATER
     if change.gone:
         # Somebody's row refers to the job: it did succeed, so it stays instead of going.
-        return each(connection, write, [change._replace(gone=False)], ties)
-    message = f"the end of job {change.lease.id} can't be written and its row stays as it is: {error}"
-    signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
+        return _written_alone(connection, write, change._replace(gone=False), ties)
+    message = f"the end of job {change.lease.id} can't be written and its row stays as it is: {refusal}"
+    signals.tell(signals.odd, None, message=message, exception=refusal, level=logging.ERROR)
     return Written(set(), {change.lease}, {})
 
 
