@@ -69,12 +69,13 @@ def _inserted(connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> list[Q
 Prepare: TypeAlias = Callable[[str, int], NewJob]
 """Makes a job for the performer of that name of the id of a job that has failed."""
 
-_prepare: list[Prepare] = []
+_prepare: Prepare | None = None
 
 
 def prepare_follow_ups_by(prepare: Prepare) -> None:
     """Say who knows performers and their policies."""
-    _prepare[:] = [prepare]
+    global _prepare  # noqa: PLW0603 - put in once, by the room above that does
+    _prepare = prepare
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,8 @@ def insert_follow_ups(connection: BaseDatabaseWrapper, failed: Iterable[tuple[st
     jobs: list[NewJob] = []
     for name, job_id in failed:
         try:
-            jobs += [_that_gives_way(prepare(name, job_id)) for prepare in _prepare]
+            assert _prepare is not None, "performers puts it in"
+            jobs.append(_that_gives_way(_prepare(name, job_id)))
         except Exception as error:  # noqa: BLE001 - the policy may be anybody's, and the failure must be written
             message = f"job {job_id} has failed, and {name} can't be queued to hear of it: {error}"
             signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
