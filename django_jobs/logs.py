@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, TextIO, cast
 
 from django.db import DataError, IntegrityError
 
@@ -53,15 +53,7 @@ def show_on_stderr(level: int = logging.INFO) -> None:
         root.setLevel(level)
 
 
-if TYPE_CHECKING:
-    from typing import TextIO
-
-    StreamHandler = logging.StreamHandler[TextIO]
-else:
-    StreamHandler = logging.StreamHandler
-
-
-class Stderr(StreamHandler):
+class Stderr(logging.StreamHandler[TextIO]):
     """Writes the time of day and the message. A thousand lines a second share the time, so it is written once."""
 
     def __init__(self) -> None:
@@ -196,8 +188,8 @@ def _on_lost(*, claim: Claim, **_: Any) -> None:
 def _on_reclaimed(*, changes: list[Change], let_go: list[int], because: str, **_: Any) -> None:
     some = ", ".join(f"#{change.lease.id}" for change in changes[:10])
     ids = f"{some} …" if len(changes) > 10 else some or "none"
-    message = "reclaimed %d jobs (%s), let go of %d cancelled ones: %s"
-    worker_log.warning(message, len(changes), ids, len(let_go), because, extra={"event": "jobs.reclaimed"})
+    message = "reclaimed %s (%s), let go of %d cancelled: %s"
+    worker_log.warning(message, _jobs(len(changes)), ids, len(let_go), because, extra={"event": "jobs.reclaimed"})
     for change in changes:
         if change.state is State.FAILED:
             extra = {"event": "job.failed", "job_id": change.lease.id, "attempt": change.attempts}
@@ -205,11 +197,11 @@ def _on_reclaimed(*, changes: list[Change], let_go: list[int], because: str, **_
 
 
 def _on_expired(*, ids: tuple[int, ...], **_: Any) -> None:
-    worker_log.info("%d jobs expired before they could start", len(ids), extra={"event": "jobs.expired"})
+    worker_log.info("%s expired before starting", _jobs(len(ids)), extra={"event": "jobs.expired"})
 
 
 def _on_pruned(*, count: int, **_: Any) -> None:
-    worker_log.info("pruned %d finished jobs", count, extra={"event": "jobs.pruned"})
+    worker_log.info("pruned %s past keeping", _jobs(count), extra={"event": "jobs.pruned"})
 
 
 # -- a worker
@@ -240,6 +232,10 @@ _LINE_END = re.compile(r"\n|\\n")
 
 
 # -- words
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"
 
 
 def _who(claim: Claim) -> str:

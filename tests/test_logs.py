@@ -197,7 +197,7 @@ def test_what_was_reclaimed_is_told_by_its_ids(records: Records, frozen: FrozenC
     ]
     told, failed = records.list
     assert told.getMessage() == (
-        f"reclaimed 2 jobs (#{ids[0]}, #{ids[1]}), let go of 1 cancelled ones: their lease or deadline was over"
+        f"reclaimed 2 jobs (#{ids[0]}, #{ids[1]}), let go of 1 cancelled: their lease or deadline was over"
     )
     assert failed.job_id == ids[1]
     assert failed.getMessage().startswith(f"✖ #{ids[1]} failed for good: the lease of worker gone-1 ran out")
@@ -210,8 +210,8 @@ def test_expired_and_pruned_jobs_are_counted(records: Records, frozen: FrozenClo
     frozen.advance(timedelta(minutes=1))
     lifecycle.prune(connection)
     assert [line(record) for record in records.list] == [
-        ("django_jobs.worker", "INFO", "1 jobs expired before they could start"),
-        ("django_jobs.worker", "INFO", "pruned 1 finished jobs"),
+        ("django_jobs.worker", "INFO", "1 job expired before starting"),
+        ("django_jobs.worker", "INFO", "pruned 1 job past keeping"),
     ]
 
 
