@@ -2,7 +2,7 @@
 
 The threads share one deque of claimed jobs and one list of outcomes. One that finds the deque empty takes the baton: it
 settles what has ended and claims anew, gives the baton back, and runs jobs like the others. Nobody hands jobs over:
-where jobs are known to be short one thread runs them all, and a ticker wakes another when one of them isn't; where they
+where jobs are known to be tiny one thread runs them all, and a ticker wakes another when it is held up; where they
 aren't, each thread that begins one wakes the next. While nothing is due, one thread waits for the next poll and the
 others wait for it.
 """
@@ -13,7 +13,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from threading import Condition, Event, RLock, Thread
+from threading import Condition, Event, RLock, Thread, get_ident
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -42,7 +42,7 @@ TICK, COARSE_TICK = 0.002, 0.05
 """Seconds between two looks of the ticker while work is in hand, and while nothing can be done for it just now."""
 
 LONGEST_WAIT = 0.001
-"""Seconds after which a job that waits behind a short one gets a thread of its own."""
+"""Seconds after which jobs that wait behind a tiny one get another thread."""
 
 LATEST_SETTLE = 0.005
 """Seconds after which an end is written though there are jobs to run."""
@@ -101,11 +101,13 @@ class Crew:
         self._claiming = Claiming(plan=plan, board=board, link=link)
         self._settling = Settling(board=board, link=link)
         # What follows is read and written under this lock.
-        lock = RLock()
-        self._changed = Condition(lock)
-        self._work_in_hand = Condition(lock)
+        self._lock = RLock()
+        self._changed = Condition(self._lock)
+        self._work_in_hand = Condition(self._lock)
         self._todo: deque[Claim] = deque()
         self._moved_at = 0.0
+        # The thread that runs tiny jobs: two would take the interpreter from each other.
+        self._mover: int | None = None
         self._ended: list[Run] = []
         self._ended_at = 0.0
         self._pace = Pace()
@@ -334,12 +336,15 @@ class Crew:
 
         None when the crew is done.
         """
-        with self._changed:
+        # A condition's own `with` takes twice as long as that of its lock.
+        with self._lock:
             if done is not None:
                 self._note_end(done)
             while True:
                 if self._todo and self._free > 0 and not self._is_settle_due():
-                    if (claim := self._begun()) is not None:
+                    if not self._may_begin():
+                        self._stand_by()
+                    elif (claim := self._begun()) is not None:
                         return claim
                 elif self._is_over():
                     if not self._over.is_set():
@@ -353,6 +358,12 @@ class Crew:
                 else:
                     self._follow()
 
+    def _may_begin(self) -> bool:
+        """Whether the next job is this thread's: of tiny ones only if no other thread runs these and gets on."""
+        if self._mover is None or self._mover == get_ident() or not self._pace.is_tiny(self._todo[0].queue):
+            return True
+        return clock.monotonic() >= self._moved_at + LONGEST_WAIT
+
     def _begun(self) -> Claim | None:
         """Take the next job; None where it has waited for too long."""
         claim = self._todo.popleft()
@@ -361,13 +372,20 @@ class Crew:
             self._note_ended(claim, Released(started=False))
             return None
         self._running += 1
-        is_short = self._pace.is_short(claim.queue)
-        if is_short or self._todo or self._ended:
+        if self._pace.is_tiny(claim.queue):
+            self._mover = get_ident()
             self._want_ticks()
-        if not is_short:
-            # Another begins the next one, or has to watch the clock now.
-            self._changed.notify()
+            return claim
+        self._stop_moving()
+        if self._todo or self._ended:
+            self._want_ticks()
+        # Another begins the next one, or has to watch the clock now.
+        self._changed.notify()
         return claim
+
+    def _stop_moving(self) -> None:
+        if self._mover == get_ident():
+            self._mover = None
 
     def _is_over(self) -> bool:
         closing = self._is_closing or self._is_drained or self._is_spent
@@ -386,6 +404,7 @@ class Crew:
 
     def _lead(self) -> None:
         """Take a turn outside the lock."""
+        self._stop_moving()
         self._has_baton = True
         began = clock.monotonic()
         self._changed.release()
@@ -400,9 +419,9 @@ class Crew:
             self._next_turn = min(self._next_turn, self._again_at)
         if self._settling.waiting:
             self._want_ticks()
-        if unsure := sum(not self._pace.is_short(claim.queue) for claim in self._todo):
+        if others := sum(not self._pace.is_tiny(claim.queue) for claim in self._todo):
             # So many can begin at once; one of those left over watches the clock.
-            self._changed.notify(unsure + 1)
+            self._changed.notify(others + 1)
         elif self._is_polled and self._next_moment < self._polled_until:
             # Who watches the clock has to look at it anew.
             self._changed.notify_all()
@@ -424,6 +443,7 @@ class Crew:
 
     def _follow(self) -> None:
         """Wait for a change; one of those that wait watches the clock."""
+        self._stop_moving()
         self._waiting += 1
         try:
             if self._is_polled or self._has_baton:
@@ -435,6 +455,14 @@ class Crew:
                 self._changed.wait(max(0.0, self._polled_until - clock.monotonic()))
             finally:
                 self._is_polled = False
+        finally:
+            self._waiting -= 1
+
+    def _stand_by(self) -> None:
+        """Wait for a change; the thread that runs tiny jobs watches the clock, and the ticker that thread."""
+        self._waiting += 1
+        try:
+            self._changed.wait()
         finally:
             self._waiting -= 1
 
@@ -477,8 +505,10 @@ class Crew:
             if excess:
                 self._pace.stumbled()
                 self._give_back(excess)
-        is_waiting = bool(self._todo) and self._free > 0 and now >= self._moved_at + LONGEST_WAIT
-        if not (self._is_polled or self._has_baton) or is_waiting or self._is_settle_due():
+        is_held_up = now >= self._moved_at + LONGEST_WAIT
+        is_waiting = bool(self._todo) and self._free > 0 and is_held_up
+        is_watched = self._is_polled or self._has_baton or (bool(self._todo) and not is_held_up)
+        if not is_watched or is_waiting or self._is_settle_due():
             if self._waiting:
                 self._changed.notify()
             elif self._is_turn() and (self._is_settle_due() or self._settling.due_in <= 0.0):

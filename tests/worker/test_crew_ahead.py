@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import connections
@@ -11,8 +12,8 @@ from django.db import connections
 from django_jobs import clock
 from django_jobs.models import Job
 from django_jobs.outcomes import Succeeded
-from django_jobs.worker.crew import LONGEST_HOLD, Crew
-from django_jobs.worker.pace import ENOUGH, FIRST_AHEAD, SHORT
+from django_jobs.worker.crew import LONGEST_HOLD, LONGEST_WAIT, Crew
+from django_jobs.worker.pace import ENOUGH, FIRST_AHEAD, SHORT, TINY
 from django_jobs.worker.seat import ThreadSeat
 from tests.factories import locked, seconds
 from tests.system.processes import until
@@ -24,10 +25,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 MakeCrew = Callable[..., Crew]
 
 
-def know_as_short(crew: Crew, *queues: str) -> None:
+def know_as_short(crew: Crew, *queues: str, took: float = 0.0) -> None:
     for queue in queues or ("default",):
         for _ in range(ENOUGH):
-            crew._pace.note(queue, 0.0)
+            crew._pace.note(queue, took)
 
 
 def queue_notes(count: int, queue: str = "default", priority: int = 0) -> None:
@@ -181,6 +182,46 @@ class TestClaims:
         crew.turn()
         assert states() == {"RUNNING": 2, "READY": FIRST_AHEAD - 2}
 
+    def test_of_tiny_jobs_another_thread_takes_one_only_where_the_first_is_held_up(
+        self, make_crew: MakeCrew, frozen: clock.FrozenClock
+    ) -> None:
+        queue_notes(10)
+        crew = make_crew(concurrency=5)
+        know_as_short(crew)
+        with ThreadPoolExecutor(1) as first:
+            assert first.submit(crew._next).result() is not None
+            assert not crew._may_begin()
+            assert first.submit(crew._may_begin).result()
+            frozen.advance(seconds(LONGEST_WAIT))
+            assert crew._next() is not None
+            # Whoever comes back then waits for its turn.
+            assert not first.submit(crew._may_begin).result()
+
+    @pytest.mark.parametrize("took", [TINY, SHORT])
+    def test_jobs_that_are_not_tiny_are_everybodys(
+        self, make_crew: MakeCrew, frozen: clock.FrozenClock, took: float
+    ) -> None:
+        queue_notes(10)
+        crew = make_crew(concurrency=5)
+        know_as_short(crew, took=took)
+        with ThreadPoolExecutor(1) as first:
+            assert first.submit(crew._next).result() is not None
+            assert crew._may_begin()
+
+    def test_the_thread_of_tiny_jobs_leaves_them_to_others_with_a_turn_or_another_job(
+        self, make_crew: MakeCrew, frozen: clock.FrozenClock
+    ) -> None:
+        queue_notes(2)
+        queue_notes(10, "other", priority=-1)
+        crew = make_crew(concurrency=9)
+        know_as_short(crew)
+        with ThreadPoolExecutor(1) as first:
+            assert [first.submit(crew._next).result().queue for _ in range(2)] == ["default", "default"]  # type: ignore[union-attr] - it gave both
+            assert crew._mover is not None
+            taken = first.submit(crew._next).result()
+            assert taken is not None
+            assert (taken.queue, crew._mover) == ("other", None)
+
 
 def look_on(crew: Crew) -> None:
     with crew._changed:
@@ -193,6 +234,19 @@ class TestTicker:
     def test_a_job_behind_one_that_is_not_short_after_all_gets_a_thread_of_its_own(self, make_crew: MakeCrew) -> None:
         crew = make_crew(concurrency=3, poll=3_600.0)
         know_as_short(crew)
+        for name in ("one", "two", "three"):
+            jobs.pass_gate.later(name)
+        crew.start()
+        for name in ("one", "two", "three"):
+            assert jobs.entered[name].wait(jobs.PATIENCE)
+
+    def test_jobs_that_are_short_but_not_tiny_begin_at_once_in_all_slots(
+        self, make_crew: MakeCrew, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for tick in ("TICK", "COARSE_TICK"):
+            monkeypatch.setattr(f"django_jobs.worker.crew.{tick}", 3_600.0)
+        crew = make_crew(concurrency=3, poll=3_600.0)
+        know_as_short(crew, took=TINY)
         for name in ("one", "two", "three"):
             jobs.pass_gate.later(name)
         crew.start()
