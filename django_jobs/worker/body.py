@@ -10,6 +10,9 @@ from django_jobs.outcomes import Ending, Released
 from django_jobs.records import Claim
 from django_jobs.worker.seat import ThreadSeat
 
+BROKEN_OFF = Released(started=True)
+"""What a run comes to that an interruption ends before it has come to anything else."""
+
 
 def run_in(
     seat: ThreadSeat, claim: Claim, *, context: Context | None = None
@@ -18,7 +21,7 @@ def run_in(
 
     `context` is as in `runner.run`.
     """
-    ending: Ending = Released(started=True)
+    ending: Ending = BROKEN_OFF
     try:
         try:
             seat.enter(claim.lease)

@@ -54,8 +54,9 @@ class ThreadSeat:
 
     def enter(self, lease: Lease) -> None:
         """Say whose body runs from now on."""
-        with self._lock:
-            self._lease, self._sent = lease, None
+        # In this order, and without the lock: while nobody sits here, nobody interrupts.
+        self._sent = None
+        self._lease = lease
 
     def leave(self) -> type[Interruption] | None:
         """Say that nothing may interrupt the thread any more, and give what did, whether or not it arrived.
@@ -67,7 +68,8 @@ class ThreadSeat:
             try:
                 with self._lock:
                     self._lease = None
-                    _withdraw(self._thread, None)
+                    if self._sent is not None:
+                        _withdraw(self._thread, None)
                 return self._sent  # noqa: TRY300 - belongs to the try
             except Interruption:
                 continue
@@ -144,28 +146,23 @@ class TaskSeat:
 
 
 class Seats:
-    """Which seat each running job has."""
+    """Which seat each running job has. Each step on the dict is one that no other thread comes in between."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._seats: dict[Lease, Seat] = {}
 
     def seat(self, lease: Lease, seat: Seat) -> None:
         """Note where a job runs."""
-        with self._lock:
-            self._seats[lease] = seat
+        self._seats[lease] = seat
 
     def clear(self, lease: Lease) -> None:
         """Note that its body has ended."""
-        with self._lock:
-            self._seats.pop(lease, None)
+        self._seats.pop(lease, None)
 
     def interrupt(self, lease: Lease, kind: type[Interruption]) -> bool:
         """Interrupt one job, if it runs and wasn't interrupted before."""
-        with self._lock:
-            seat = self._seats.get(lease)
+        seat = self._seats.get(lease)
         return seat is not None and seat.interrupt(lease, kind)
 
     def __iter__(self) -> Iterator[Lease]:
-        with self._lock:
-            return iter(list(self._seats))
+        return iter(list(self._seats))

@@ -39,16 +39,17 @@ class Tally:
             signals.ends.unhear(self._hear)
 
     def _hear(self, ends: list[End]) -> None:
+        others = [end for end in ends if end.change.state is not State.SUCCESSFUL]
         # What had not started isn't worth a word.
         released = [
             _Named(id=claim.id, name=claim.name)
-            for claim, outcome, change, _ in ends
+            for claim, outcome, change, _ in others
             if change.state is State.READY and isinstance(outcome, Released) and outcome.started
         ]
         self._released += released
         self._board.count(
-            succeeded=sum(end.change.state is State.SUCCESSFUL for end in ends),
-            failed=sum(end.change.state is State.FAILED for end in ends),
+            succeeded=len(ends) - len(others),
+            failed=sum(end.change.state is State.FAILED for end in others),
             released=len(released),
         )
 
