@@ -66,9 +66,10 @@ class Stderr(logging.StreamHandler[TextIO]):
 
     def write(self, messages: Iterable[str]) -> None:
         """Write messages as if each had been a record."""
-        time_of_day = self._time_of(clock.now().timestamp())
+        before = f"{self._time_of(clock.now().timestamp())} "
+        text = f"{self.terminator}{before}".join(messages)
         with self.lock or nullcontext():
-            self.stream.write("".join(f"{time_of_day} {message}{self.terminator}" for message in messages))
+            self.stream.write(f"{before}{text}{self.terminator}")
             self.flush()
 
     def _time_of(self, moment: float) -> str:
@@ -134,18 +135,18 @@ def _write(handler: Stderr | None, lines: list[str]) -> None:
 
 
 def _timed(end: End) -> str:
-    who = _who(end.claim)
-    return f"{who} {end.seconds:.3f}s" if _had_body(end) else who
+    who, seconds = _who(end.claim), _body_seconds(end)
+    return who if seconds is None else f"{who} {seconds:.3f}s"
 
 
-def _had_body(end: End) -> bool:
+def _body_seconds(end: End) -> float | None:
     failure = end.change.failure
-    return end.seconds is not None and not (failure and failure.kind == "unknown")
+    return None if failure and failure.kind == "unknown" else end.seconds
 
 
 def _ended_extra(event: str, end: End) -> dict[str, Any]:
-    timed = {"run_s": end.seconds} if _had_body(end) else {}
-    return _extra(event, end.claim) | timed
+    seconds = _body_seconds(end)
+    return _extra(event, end.claim) | ({} if seconds is None else {"run_s": seconds})
 
 
 def _on_finished(end: End) -> None:
@@ -239,7 +240,7 @@ def _jobs(count: int) -> str:
 
 
 def _who(claim: Claim) -> str:
-    return f"{claim.name} #{claim.id} {claim.queue}"
+    return f"{claim.name} #{claim.lease.id} {claim.queue}"
 
 
 def _why(change: Change) -> str:

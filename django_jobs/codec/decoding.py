@@ -54,7 +54,16 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 
-_load = json.JSONDecoder(parse_float=float_of_text, parse_constant=_no_constant).decode
+_decoder = json.JSONDecoder(parse_float=float_of_text, parse_constant=_no_constant)
+
+
+def _load(text: str) -> Any:
+    """Read JSON. Around what we write is no white space, and to look for some takes longer than to read the rest."""
+    try:
+        value, end = _decoder.raw_decode(text)
+    except json.JSONDecodeError:
+        end = -1
+    return value if end == len(text) else _decoder.decode(text)
 
 
 def _decoded(node: Json, depth: int, resolve: Resolve | None) -> object:

@@ -100,24 +100,26 @@ def settle(
     meanwhile, and is asked where an end meets no row: only a success is then known by its token to be ours. `took`
     gives the seconds of a body, which are told with its end.
     """
-    decided = {run[0].lease: (*run, _change(*run)) for run in runs}
+    # What was given twice is written, and told, once.
+    runs = [*{run[0].lease: run for run in runs}.values()]
+    decided = [(claim, ending, _change(claim, ending)) for claim, ending in runs]
     store = store_for(connection.alias)
-    changes = [change for _, ending, change in decided.values() if not isinstance(ending, Committed)]
-    ties = ties_of(claim for claim, _, _ in decided.values())
-    written, refused, instead = each(connection, store.settle, changes, ties)
-    decided |= {lease: (*decided[lease][:2], change) for lease, change in instead.items()}
-    read = _ReadBack()
+    changes = [change for _, ending, change in decided if not isinstance(ending, Committed)]
+    written, refused, instead = each(connection, store.settle, changes, ties_of([claim for claim, _ in runs]))
+    if instead:
+        decided = [(claim, ending, instead.get(claim.lease, change)) for claim, ending, change in decided]
+    read = _ALL_FOUND
     if len(written) + len(refused) < len(changes):
-        missed = [change.lease for change in changes if change.lease not in written | refused]
-        read = _read_back(connection, [decided[lease] for lease in missed], doubted())
+        missed = {change.lease for change in changes} - written - refused
+        read = _read_back(connection, [entry for entry in decided if entry[0].lease in missed], doubted())
     # Told last: the whole is repeated where a statement fails, and nothing is to be told twice.
-    _tell_ends([entry for lease, entry in decided.items() if lease not in refused], read, took)
-    _wake_for_released(connection, [decided[lease][:2] for lease in written])
-    return [decided[lease][:2] for lease in decided if lease in read.again]
+    _tell_ends([entry for entry in decided if entry[0].lease not in refused] if refused else decided, read, took)
+    _wake_for_released(connection, [run for run in runs if isinstance(run[1], Released) and run[0].lease in written])
+    return [run for run in runs if run[0].lease in read.again] if read.again else []
 
 
 def _tell_ends(
-    decided: Iterable[tuple[Claim, Ending, Change]], read: _ReadBack, took: Callable[[Lease], float | None]
+    decided: Sequence[tuple[Claim, Ending, Change]], read: _ReadBack, took: Callable[[Lease], float | None]
 ) -> None:
     """Tell of the ends that were written, then of those that were lost; rooms of ours hear of all at once."""
     ends: list[End] = []
@@ -138,9 +140,9 @@ def _tell_ends(
         signals.tell(signals.job_lost, claim.name, claim=claim, outcome=outcome)
 
 
-def _wake_for_released(connection: BaseDatabaseWrapper, written: Iterable[Run]) -> None:
+def _wake_for_released(connection: BaseDatabaseWrapper, released: Iterable[Run]) -> None:
     """Have others hear of what was given back, since whoever does that stops working. A hint, as every wake."""
-    queues = {claim.queue for claim, ending in written if isinstance(ending, Released)}
+    queues = {claim.queue for claim, _ in released}
     if queues and not connection.in_atomic_block:
         with suppress(DatabaseError, InterfaceError):
             wake(connection, queues)
@@ -150,7 +152,7 @@ def _change(claim: Claim, ending: Ending) -> Change:
     """Decide what is, or would be, written."""
     if isinstance(ending, Committed):
         return _kept(claim, ending.success)
-    return transitions.settle(claim, _unwritten(ending))
+    return transitions.settle(claim, ending.failure if isinstance(ending, InDoubt) else ending)
 
 
 def _kept(claim: Claim, success: Succeeded) -> Change:
@@ -175,6 +177,9 @@ class _ReadBack:
     again: set[Lease] = field(default_factory=set)
     lost: set[Lease] = field(default_factory=set)
     committed: set[Lease] = field(default_factory=set)
+
+
+_ALL_FOUND = _ReadBack()
 
 
 def _read_back(

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
 from itertools import product
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError
@@ -221,13 +222,14 @@ class Store(ABC):
                 "expiry": entry,
             },
         )
-        claims = [self._read_claim(row, token) for row in rows if row[1] == State.RUNNING]
         # RETURNING promises no order.
-        claims.sort(key=_due_first)
-        if len({(claim.priority, claim.queue) for claim in claims}) > 1:
-            claims.sort(key=lambda claim: (-claim.priority, claim.queue <= request.last_queue, claim.queue))
-        expired = tuple(sorted(row[0] for row in rows if row[1] == State.CANCELLED))
-        return Claimed(claims=tuple(claims), expired=expired)
+        rows.sort(key=_DUE_FIRST)
+        if len(set(map(_PAIR, rows))) > 1:
+            rows.sort(key=lambda row: (-row[4], row[3] <= request.last_queue, row[3]))
+        running = State.RUNNING.value
+        claims = tuple([self._read_claim(row, token) for row in rows if row[1] == running])
+        expired = () if len(claims) == len(rows) else tuple(sorted(row[0] for row in rows if row[1] != running))
+        return Claimed(claims=claims, expired=expired)
 
     def claim_this(
         self, connection: BaseDatabaseWrapper, job_id: int, request: ClaimRequest, token: int
@@ -263,16 +265,23 @@ class Store(ABC):
 
         A row that is missing in the answer was taken away, or is locked by somebody just now: `peek` tells which.
         """
-        gone = [change for change in changes if change.gone]
-        plain = [change for change in changes if change.state is State.SUCCESSFUL and not change.gone]
-        others = [change for change in changes if change.state is not State.SUCCESSFUL]
+        gone: list[Change] = []
+        plain: list[Change] = []
+        others: list[Change] = []
+        for change in changes:
+            if change.state is not State.SUCCESSFUL:
+                others.append(change)
+            else:
+                (gone if change.gone else plain).append(change)
         written: set[Lease] = set()
         if gone:
             written |= self._leases(
                 connection, statements.SUCCEED_AND_GO, {"leases": _lease_rows([c.lease for c in gone])}
             )
         if plain:
-            written |= self._leases(connection, statements.SUCCEED, {"successes": _success_rows(plain)})
+            rows = self.run(connection, statements.SUCCEED, {"successes": _success_rows(plain)})
+            all_leases = {change.lease for change in plain}
+            written |= all_leases if len(rows) == len(all_leases) else set(map(Lease._make, rows))
         if others:
             written |= self._change(connection, statements.CHANGE, statements.SUPERSEDE, others)
         return written
@@ -689,16 +698,15 @@ def _read_inserted(row: tuple[Any, ...]) -> Inserted:
     )
 
 
-def _due_first(claim: Claim) -> tuple[Any, Lease]:
-    # As the database gave it: a text that sorts as its instant does, or a naive datetime.
-    return claim.instants[1], claim.lease
-
-
 @cache
 def _gives_rows(sql: str) -> bool:
     """Whether a statement gives rows, as far as its text shows."""
     return sql.lstrip().startswith("select") or "{returning" in sql
 
+
+# Of a claimed row: `run_at` as the database gave it, a text that sorts as its instant does or a naive datetime, and id.
+_DUE_FIRST = itemgetter(20, 0)
+_PAIR = itemgetter(3, 4)
 
 _PARAMETERS = re.compile(r"%\((\w+)\)s")
 

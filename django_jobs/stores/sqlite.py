@@ -273,8 +273,7 @@ class SQLiteStore(Store):
         return value
 
     def _read_claim(self, row: tuple[Any, ...], token: int) -> Claim:
-        claim = super()._read_claim(row, token)
-        return claim._replace(alone=bool(claim.alone), restart=bool(claim.restart))
+        return super()._read_claim((*row[:12], bool(row[12]), bool(row[13]), *row[14:]), token)
 
     def write_instant(self, instant: datetime) -> str:
         return instant.astimezone(UTC).strftime(FORMAT)
