@@ -50,6 +50,8 @@ LISTED: tuple[Redundant, ...] = (
         FREE: without order by found.id
         LOCK_UNIQUE: without order by found.id {share}
         LOCK_WAITING: without order by found.id {share}
+        SUPERSEDE: without order by c.id {skip:job, rival}
+        SUPERSEDE_LAPSED: without order by c.id {skip:job, rival}
         """,
         "the order is that in which rows are locked, and SQLite has one writer at a time",
         on=("sqlite",),
@@ -160,7 +162,7 @@ LISTED: tuple[Redundant, ...] = (
         on=("postgresql",),
     ),
     *_each(
-        "CHANGE_LAPSED: true for job.worker is not null",
+        "CHANGE_LAPSED: true for job.worker is not null\nSUPERSEDE_LAPSED: true for job.worker is not null",
         "the constraint django_jobs_running: a RUNNING row has a worker; it is said for the index of held rows",
     ),
     *_each(
