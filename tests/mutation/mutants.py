@@ -29,8 +29,7 @@ PARTS = frozenset({"WALK", "EVERY_QUEUE", "NAMED_QUEUES", "NOT_ALONE", "SOME_NAM
 
 YOUNG = frozenset(
     {
-        "INSERT_KEYED", "INSERT_MANY_KEYED", "REPLACE_UNIQUE", "REPLACE_WAITING", "EXPIRE_UNIQUE", "EXPIRE_WAITING",
-        "RESCHEDULE", "KEYS", "IMPATIENT",
+        "REPLACE_UNIQUE", "REPLACE_WAITING", "EXPIRE_UNIQUE", "EXPIRE_WAITING", "RESCHEDULE", "KEYS", "IMPATIENT",
     }
 )  # fmt: skip
 """Statements about keys whose mutants haven't been gone through yet: only those with a recorded killer count. To go

@@ -29,6 +29,10 @@ LISTED: tuple[Redundant, ...] = (
         "each row brings its id along; the order only has them lie in the table as they were given",
     ),
     *_each(
+        "INSERT_MANY_KEYED: without order by {bytewise:coalesce(c.unique_key, c.waiting_key)}",
+        "jobs are given in that order, so that it is one from part to part; no database promises to keep to it unasked",
+    ),
+    *_each(
         """
         RENEW: without order by c.id
         SUCCEED: without order by c.id
@@ -50,10 +54,12 @@ LISTED: tuple[Redundant, ...] = (
         FREE: without order by found.id
         LOCK_UNIQUE: without order by found.id {share}
         LOCK_WAITING: without order by found.id {share}
+        INSERT_MANY_KEYED: without c.unique_key of coalesce
+        INSERT_MANY_KEYED: without c.waiting_key of coalesce
         SUPERSEDE: without order by c.id {skip:job, rival}
         SUPERSEDE_LAPSED: without order by c.id {skip:job, rival}
         """,
-        "the order is that in which rows are locked, and SQLite has one writer at a time",
+        "the order is that in which rows and keys are locked, and SQLite has one writer at a time",
         on=("sqlite",),
     ),
     *_each(

@@ -42,7 +42,7 @@ THE_ROW = {
     "timeout": 30.5,
     "keep": 60.0,
     "keep_failed": 120.0,
-    "on_failure": "",
+    "on_failure": "shop.hear",
     "enqueued_at": NOON,
     "first_started_at": None,
     "started_at": None,
@@ -77,6 +77,7 @@ THE_JOB = new_job(
     keep=60.0,
     keep_failed=120.0,
     meta='{"language":"de"}',
+    on_failure="shop.hear",
 )
 
 
@@ -92,21 +93,48 @@ def test_insert_many_writes_the_same_row(store: Store, connection: BaseDatabaseW
     assert every_column(job_id) == THE_ROW
 
 
-@pytest.mark.parametrize(
+ways_to_wait = pytest.mark.parametrize(
     ("waits", "expected"),
     [
         ({"delay": seconds(90)}, {"run_at": NOON + seconds(90)}),
         ({"run_at": NOON - seconds(90)}, {"run_at": NOON - seconds(90)}),
         ({"expires": seconds(0)}, {"expires_at": NOON}),
         ({"delay": seconds(5), "expires": seconds(5)}, {"run_at": NOON + seconds(5), "expires_at": NOON + seconds(10)}),
+        (
+            {"run_at": NOON + seconds(9), "expires": seconds(5)},
+            {"run_at": NOON + seconds(9), "expires_at": NOON + seconds(14)},
+        ),
     ],
 )
+
+
+@ways_to_wait
 def test_a_job_that_waits_or_expires_is_the_same_row_but_for_that(
     store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock, waits: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     job = NewJob(replace(THE_JOB.draft, **waits), THE_JOB.args, THE_JOB.kwargs)
     ids = [store.insert(connection, job).id, *store.insert_many(connection, [job])]
     assert [every_column(job_id) for job_id in ids] == [THE_ROW | expected] * 2
+
+
+@ways_to_wait
+@pytest.mark.parametrize(
+    ("key", "held"),
+    [
+        ({"unique_key": "k"}, {"unique_key": "k", "unique_until": NOON + seconds(30)}),
+        ({"waiting_key": "k"}, {"waiting_key": "k"}),
+    ],
+    ids=["unique", "waiting"],
+)
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "among others"])
+def test_a_job_with_a_key_is_the_same_row_but_for_that(
+    store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock, waits: dict[str, Any],
+    expected: dict[str, Any], key: dict[str, str], held: dict[str, Any], others: int,
+) -> None:  # fmt: skip
+    job = NewJob(replace(THE_JOB.draft, unique_for=30.0, **waits), THE_JOB.args, THE_JOB.kwargs, **key)
+    inserted = store.insert_keyed(connection, [*[new_job()._replace(unique_key="other")] * others, job])
+    assert job.key is not None
+    assert every_column(inserted[job.key].id) == THE_ROW | expected | held
 
 
 def test_no_limits_are_null(store: Store, connection: BaseDatabaseWrapper) -> None:

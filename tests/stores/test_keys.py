@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs.clock import FrozenClock
@@ -138,6 +138,29 @@ def test_holders_are_locked_in_the_order_of_their_ids(
             cursor.execute(f'select id from "{Job._meta.db_table}" where id = any(%s) for update nowait', [ids[1:]])
             assert len(cursor.fetchall()) == 5
         assert len(asked.result(timeout=30)) == 6
+
+
+# -- insert
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_are_inserted_in_the_order_of_their_keys_of_either_kind(
+    store: Store, connection: BaseDatabaseWrapper, row_locks: None
+) -> None:
+    """So that two who insert the same ones wait for each other in one direction only."""
+    jobs = [new_job()._replace(**key) for key in ({"unique_key": "b"}, {"waiting_key": "a"}, {"unique_key": "Z"})]
+    with somebody() as other, somebody() as third, connection.cursor() as cursor:
+        with other.in_transaction():
+            other.does(lambda: insert(store, connections["default"], "a", waiting=True))
+            asked = third.starts(lambda: store.insert_keyed(connections["default"], jobs))
+            third.waits(asked)
+            # It waits for the second one, has the first, and not yet the last.
+            cursor.execute("set lock_timeout = '100ms'")
+            insert(store, connection, "b")
+            with pytest.raises(OperationalError, match="lock timeout"):
+                insert(store, connection, "Z")
+            cursor.execute("reset lock_timeout")
+        assert list(asked.result(timeout=30)) == [Key("Z", is_waiting=False)]
 
 
 # -- free
