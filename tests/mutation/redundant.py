@@ -54,6 +54,10 @@ LISTED: tuple[Redundant, ...] = (
         FREE: without order by found.id
         LOCK_UNIQUE: without order by found.id {share}
         LOCK_WAITING: without order by found.id {share}
+        REPLACE_UNIQUE: without order by found.id
+        REPLACE_WAITING: without order by found.id
+        EXPIRE_UNIQUE: without order by found.id
+        EXPIRE_WAITING: without order by found.id
         INSERT_MANY_KEYED: without c.unique_key of coalesce
         INSERT_MANY_KEYED: without c.waiting_key of coalesce
         SUPERSEDE: without order by c.id {skip:job, rival}
@@ -181,34 +185,64 @@ LISTED: tuple[Redundant, ...] = (
     ),
     *_each(
         """
+        LOCK_UNIQUE: >= in job.expires_at > {now}
+        LOCK_WAITING: >= in job.expires_at > {now}
+        REPLACE_UNIQUE: >= in job.expires_at > {now}
+        REPLACE_WAITING: >= in job.expires_at > {now}
+        EXPIRE_UNIQUE: true for job.expires_at <= {now} of case when job.expires_at <= {now} then true else false end
+        EXPIRE_WAITING: true for job.expires_at <= {now} of case when job.expires_at <= {now} then true else false end
+        """,
+        "what is asked of a row when it is found is asked again when it is locked, and that decides",
+    ),
+    *_each(
+        """
         FREE: true for job.state in ('SUCCESSFUL', 'FAILED', 'CANCELLED')
         FREE: true for job.unique_until <= {now}
         FREE: true for job.worker is null
         LOCK_UNIQUE: true for job.state = 'READY'
         LOCK_UNIQUE: true for (job.expires_at is null or job.expires_at > {now})
-        LOCK_UNIQUE: >= in job.expires_at > {now}
         LOCK_UNIQUE: >= in job.expires_at > {now} (2)
         LOCK_WAITING: true for job.state = 'READY'
         LOCK_WAITING: true for (job.expires_at is null or job.expires_at > {now})
-        LOCK_WAITING: >= in job.expires_at > {now}
         LOCK_WAITING: >= in job.expires_at > {now} (2)
+        REPLACE_UNIQUE: true for job.state = 'READY'
+        REPLACE_UNIQUE: true for (job.expires_at is null or job.expires_at > {now})
+        REPLACE_UNIQUE: >= in job.expires_at > {now} (2)
+        REPLACE_WAITING: true for job.state = 'READY'
+        REPLACE_WAITING: true for (job.expires_at is null or job.expires_at > {now})
+        REPLACE_WAITING: >= in job.expires_at > {now} (2)
+        EXPIRE_UNIQUE: true for job.state = 'READY'
+        EXPIRE_UNIQUE: true for job.expires_at <= {now}
+        EXPIRE_WAITING: true for job.state = 'READY'
+        EXPIRE_WAITING: true for job.expires_at <= {now}
         """,
-        "what is asked of a row when it is found is asked again when it is locked; either alone does without races",
+        "it was asked when the row was found, and SQLite has one writer at a time: no row changes in between",
+        on=("sqlite",),
     ),
     *_each(
         """
-        FIND_UNIQUE: without 'RUNNING'
         FIND_BUSY: without 'RUNNING'
         FIND_BUSY: without 'READY'
+        FIND_UNIQUE: without 'RUNNING'
+        """,
+        "a RUNNING row has a worker, and who doesn't wait isn't READY; these are the words of the index",
+        on=("postgresql",),
+    ),
+    *_each(
+        """
         FREE: without 'READY'
         FREE: without 'RUNNING'
         KEY_HOLDER: without 'RUNNING'
         RETRY: without 'RUNNING'
         """,
-        "a RUNNING row has a worker, and who has ended or doesn't wait isn't READY; these are the words of the index",
+        "a RUNNING row has a worker, and who has ended isn't READY; these are the words of the index",
     ),
     *_each(
-        "LOCK_UNIQUE: without 'RUNNING'",
+        """
+        LOCK_UNIQUE: without 'RUNNING'
+        REPLACE_UNIQUE: without 'RUNNING'
+        EXPIRE_UNIQUE: without 'RUNNING'
+        """,
         "only what is READY is asked for; these are the words of the index",
         on=("postgresql",),
     ),

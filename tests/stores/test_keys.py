@@ -12,7 +12,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job
-from django_jobs.records import Key
+from django_jobs.records import Key, NewJob
+from django_jobs.stores import store_for
 from django_jobs.stores.base import Store
 from django_jobs.transitions import Place
 from tests.factories import (
@@ -25,6 +26,7 @@ from tests.factories import (
     queue_job,
     read,
     seconds,
+    take,
     turn_round,
     write,
 )
@@ -37,9 +39,12 @@ ENDED = ["SUCCESSFUL", "FAILED", "CANCELLED"]
 
 def insert(store: Store, connection: BaseDatabaseWrapper, key: str, *, waiting: bool = False, **changes: Any) -> int:
     """Queue a job with a key and give its id."""
-    job = new_job(**changes)._replace(**{"waiting_key" if waiting else "unique_key": key})
-    [inserted] = store.insert_keyed(connection, [job]).values()
+    [inserted] = store.insert_keyed(connection, [keyed(key, waiting=waiting, **changes)]).values()
     return inserted.id
+
+
+def keyed(key: str, *, waiting: bool = False, **changes: Any) -> NewJob:
+    return new_job(**changes)._replace(**{"waiting_key" if waiting else "unique_key": key})
 
 
 def end(job_id: int, state: str = "SUCCESSFUL", **columns: Any) -> None:
@@ -107,13 +112,12 @@ def test_what_waits_and_may_still_run_is_locked(
     store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock, *, waiting: bool
 ) -> None:
     kept = insert(store, connection, "kept", waiting=waiting, expires=seconds(5))
-    late = insert(store, connection, "late", waiting=waiting, expires=seconds(4))
+    insert(store, connection, "late", waiting=waiting, expires=seconds(4))
     plain = insert(store, connection, "plain", waiting=waiting)
     insert(store, connection, "other", waiting=waiting)
     frozen.advance(seconds(4))
     found = store.lock_holders(connection, ["late", "plain", "kept"], waiting=waiting)
     assert {key: one.id for key, one in found.items()} == {"kept": kept, "plain": plain}
-    assert store.expire_holders(connection, ["late", "kept", "plain"], waiting=waiting) == {late}
     run_at = {one.run_at for one in found.values()}
     assert (run_at, found["kept"].expires_at) == ({NOON}, NOON + seconds(5))
 
@@ -123,21 +127,130 @@ def test_what_runs_is_not_locked(store: Store, connection: BaseDatabaseWrapper) 
     assert store.lock_holders(connection, ["k"], waiting=False) == {}
 
 
+@both_kinds
+def test_what_waits_and_may_still_run_is_replaced(
+    store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock, *, waiting: bool
+) -> None:
+    kept = insert(store, connection, "kept", waiting=waiting, expires=seconds(5))
+    late = insert(store, connection, "late", waiting=waiting, expires=seconds(4))
+    plain = insert(store, connection, "plain", waiting=waiting)
+    other = insert(store, connection, "other", waiting=waiting)
+    frozen.advance(seconds(4))
+    jobs = [
+        keyed("plain", waiting=waiting, args="[2]", kwargs='{"two":2}', run_at=NOON - seconds(9), expires=seconds(60)),
+        keyed("late", waiting=waiting, args="[3]"),
+        keyed("kept", waiting=waiting, args="[4]", delay=seconds(7)),
+        keyed("nobody's", waiting=waiting, args="[5]"),
+    ]
+    replaced = store.replace(connection, jobs, waiting=waiting)
+    assert {key: (one.id, one.replaced) for key, one in replaced.items()} == {
+        "kept": (kept, True),
+        "plain": (plain, True),
+    }
+    rows = [read(job_id) for job_id in (plain, late, kept, other)]
+    assert [(row.args, row.kwargs) for row in rows] == [([2], {"two": 2}), ([1], {}), ([4], {}), ([1], {})]
+    assert [row.run_at for row in rows] == [NOON - seconds(9), NOON, NOON + seconds(11), NOON]
+    assert [row.expires_at for row in rows] == [NOON + seconds(51), NOON + seconds(4), None, None]
+
+
+@both_kinds
+def test_what_waits_for_longer_than_it_may_is_expired(
+    store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock, *, waiting: bool
+) -> None:
+    late = insert(store, connection, "late", waiting=waiting, expires=seconds(4), keep_failed=600.0)
+    others = [insert(store, connection, str(moment), waiting=waiting, expires=seconds(moment)) for moment in (4, 5)]
+    insert(store, connection, "plain", waiting=waiting)
+    frozen.advance(seconds(4))
+    assert store.expire_holders(connection, ["5", "late", "plain", "nobody's"], waiting=waiting) == {late}
+    row = read(late)
+    assert (row.state, row.finished_at, row.prune_at) == ("CANCELLED", NOON + seconds(4), NOON + seconds(604))
+    assert [entry["kind"] for entry in row.errors] == ["expired"]
+    assert [place_of(job_id) for job_id in others] == [Place.READY, Place.READY]
+
+
+# -- holders in other hands
+
+
+def lock(keys: str, *, waiting: bool) -> int:
+    connection = connections["default"]
+    return len(store_for("default").lock_holders(connection, list(keys), waiting=waiting))
+
+
+def replace(keys: str, *, waiting: bool) -> int:
+    jobs = [keyed(key, waiting=waiting, args="[2]") for key in keys]
+    return len(store_for("default").replace(connections["default"], jobs, waiting=waiting))
+
+
+def expire(keys: str, *, waiting: bool) -> int:
+    connection = connections["default"]
+    return len(store_for("default").expire_holders(connection, list(keys), waiting=waiting))
+
+
+every_verb = pytest.mark.parametrize("verb", [lock, replace, expire], ids=lambda verb: verb.__name__)
+
+
+def insert_for(verb: Callable[..., int], key: str, *, waiting: bool) -> int:
+    """Queue a job of which the verb takes hold, and give its id."""
+    expires = seconds(0) if verb is expire else None
+    return insert(store_for("default"), connections["default"], key, waiting=waiting, expires=expires)
+
+
 @pytest.mark.django_db(transaction=True)
 @both_kinds
+@every_verb
 def test_holders_are_locked_in_the_order_of_their_ids(
-    store: Store, connection: BaseDatabaseWrapper, row_locks: None, *, waiting: bool
+    row_locks: None, verb: Callable[..., int], *, waiting: bool
 ) -> None:
-    ids = [insert(store, connection, key, waiting=waiting) for key in "fedcba"]
+    ids = [insert_for(verb, key, waiting=waiting) for key in "fedcba"]
     turn_round(ids)
     with somebody() as other:
         with locked(ids[0]), another_connection() as third, third.cursor() as cursor:
-            asked = other.starts(lambda: store.lock_holders(connections["default"], list("abcdef"), waiting=waiting))
+            asked = other.starts(lambda: verb("abcdef", waiting=waiting))
             other.waits(asked)
             # It waits for the first one and has none of the others yet.
             cursor.execute(f'select id from "{Job._meta.db_table}" where id = any(%s) for update nowait', [ids[1:]])
             assert len(cursor.fetchall()) == 5
-        assert len(asked.result(timeout=30)) == 6
+        assert asked.result(timeout=30) == 6
+
+
+@pytest.mark.django_db(transaction=True)
+@both_kinds
+@every_verb
+def test_who_asks_for_a_holder_does_not_wait_for_those_of_other_keys(
+    row_locks: None, verb: Callable[..., int], *, waiting: bool
+) -> None:
+    insert_for(verb, "k", waiting=waiting)
+    with locked(insert_for(verb, "x", waiting=waiting)):
+        assert verb("k", waiting=waiting) == 1
+
+
+def claims_it(job_id: int, verb: Callable[..., int]) -> None:
+    """Have a worker claim it, which ends what has expired."""
+    claimed = take()
+    assert [*claimed.expired, *(claim.id for claim in claimed.claims)] == [job_id]
+
+
+def changes_its_time(job_id: int, verb: Callable[..., int]) -> None:
+    """Have it expire at this very moment, or wait for longer."""
+    write(job_id, expires_at=NOON + seconds(1) if verb is expire else NOON)
+
+
+@pytest.mark.django_db(transaction=True)
+@both_kinds
+@every_verb
+@pytest.mark.parametrize("does", [claims_it, changes_its_time], ids=lambda does: does.__name__)
+def test_a_holder_that_was_waited_for_is_judged_as_it_is_then(
+    row_locks: None, frozen: FrozenClock, verb: Callable[..., int], does: Callable[..., None], *, waiting: bool
+) -> None:
+    job_id = insert_for(verb, "k", waiting=waiting)
+    with somebody() as other, somebody() as third:
+        with other.in_transaction():
+            other.does(lambda: does(job_id, verb))
+            before = other.does(lambda: Job.objects.values().get(pk=job_id))
+            asked = third.starts(lambda: verb("k", waiting=waiting))
+            third.waits(asked)
+        assert asked.result(timeout=30) == 0
+    assert Job.objects.values().get(pk=job_id) == before
 
 
 # -- insert
@@ -148,7 +261,7 @@ def test_many_are_inserted_in_the_order_of_their_keys_of_either_kind(
     store: Store, connection: BaseDatabaseWrapper, row_locks: None
 ) -> None:
     """So that two who insert the same ones wait for each other in one direction only."""
-    jobs = [new_job()._replace(**key) for key in ({"unique_key": "b"}, {"waiting_key": "a"}, {"unique_key": "Z"})]
+    jobs = [keyed("b"), keyed("a", waiting=True), keyed("Z")]
     with somebody() as other, somebody() as third, connection.cursor() as cursor:
         with other.in_transaction():
             other.does(lambda: insert(store, connections["default"], "a", waiting=True))
@@ -209,19 +322,34 @@ def test_keys_are_freed_in_the_order_of_their_jobs_ids(
         assert asked.result(timeout=30) == 6
 
 
+def gives_it_time(job_id: int) -> None:
+    write(job_id, unique_until=NOON + timedelta(days=70_000))
+
+
+def retries_it(job_id: int) -> None:
+    assert store_for("default").retry(connections["default"], [job_id]) == {job_id}
+
+
+def retries_and_stops_it(job_id: int) -> None:
+    retries_it(job_id)
+    stop(job_id)
+
+
 @pytest.mark.django_db(transaction=True)
-def test_a_key_is_not_freed_that_somebody_has_meanwhile_given_more_time(
-    store: Store, connection: BaseDatabaseWrapper, row_locks: None
+@pytest.mark.parametrize("does", [gives_it_time, retries_it, retries_and_stops_it], ids=lambda does: does.__name__)
+def test_a_key_is_not_freed_whose_job_somebody_has_meanwhile_made_its_holder_again(
+    store: Store, connection: BaseDatabaseWrapper, row_locks: None, does: Callable[[int], None]
 ) -> None:
-    job_id, until = insert(store, connection, "k"), NOON + timedelta(days=70_000)
-    end(job_id, unique_until=NOON - timedelta(days=70_000))
+    job_id = insert(store, connection, "k")
+    end(job_id, "FAILED", unique_until=NOON - timedelta(days=70_000))
     with somebody() as other, somebody() as third:
         with other.in_transaction():
-            other.does(lambda: write(job_id, unique_until=until))
+            other.does(lambda: does(job_id))
+            before = other.does(lambda: read(job_id).unique_until)
             asked = third.starts(lambda: store.free(connections["default"], ["k"]))
             third.waits(asked)
         assert asked.result(timeout=30) == 0
-    assert read(job_id).unique_until == until
+    assert read(job_id).unique_until == before
 
 
 # -- forward

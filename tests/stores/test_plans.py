@@ -155,6 +155,26 @@ def test_lapsed_rows_are_found_among_the_held_ones(
     assert any("django_jobs_held" in line for line in lines)
 
 
+@pytest.mark.parametrize("verb", ["lock_holders", "find_holders", "expire_holders", "replace"])
+@pytest.mark.parametrize("kind", ["unique", "waiting"])
+def test_holders_are_found_by_the_index_of_their_keys(
+    store: Store, connection: BaseDatabaseWrapper, analyzed: None, verb: str, kind: str
+) -> None:
+    asked: Any = [new_job()._replace(**{f"{kind}_key": "k"})] if verb == "replace" else ["k"]
+    lines = plan_of(connection, lambda: getattr(store, verb)(connection, asked, waiting=kind == "waiting"))
+    assert scans(lines) == []
+    assert any(f"django_jobs_{kind}" in line for line in lines)
+
+
+@pytest.mark.parametrize("verb", ["find_busy", "free"])
+def test_those_that_hold_a_unique_key_and_do_not_wait_are_found_by_the_same_index(
+    store: Store, connection: BaseDatabaseWrapper, analyzed: None, verb: str
+) -> None:
+    lines = plan_of(connection, lambda: getattr(store, verb)(connection, ["k"]))
+    assert scans(lines) == []
+    assert any("django_jobs_unique" in line for line in lines)
+
+
 def test_a_batch_of_ends_is_found_by_id(store: Store, connection: BaseDatabaseWrapper, analyzed: None) -> None:
     claim = store.claim(connection, request(limit=1), 1).claims[0]
     lines = plan_of(connection, lambda: store.renew(connection, [claim.lease], lease=seconds(60)))
