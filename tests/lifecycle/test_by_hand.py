@@ -176,12 +176,13 @@ def test_the_setting_says_where_verbs_by_hand_work() -> None:
 
 
 def test_reschedule_moves_what_waits(frozen: FrozenClock) -> None:
-    waiting, running = queue_job(priority=1), run_job(queue="other").id
+    waiting, other, running = queue_job(priority=1), queue_job(priority=1), run_job(queue="other").id
     later = NOON + seconds(60)
     places = Places(queue="aside", priority=-5, run_at=later, max_attempts=9)
     assert lifecycle.reschedule([running, waiting, 10**12], places) == [waiting]
     row = read(waiting)
     assert (row.state, row.queue, row.priority, row.run_at, row.max_attempts) == ("READY", "aside", -5, later, 9)
+    assert read(other).queue == "default"
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ LISTED: tuple[Redundant, ...] = (
         """
         CANCEL: without order by c.id
         RETRY: without order by c.id
+        RESCHEDULE: without order by c.id
         DELETE: without order by c.id
         FREE: without order by found.id
         LOCK_UNIQUE: without order by found.id {share}

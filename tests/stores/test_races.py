@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from django.db import OperationalError, connections
@@ -11,6 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_jobs import lifecycle, transitions
 from django_jobs.models import Job
 from django_jobs.outcomes import Failed, Succeeded
+from django_jobs.records import Places
 from django_jobs.stores.base import Store
 from django_jobs.transitions import Place
 from tests.factories import (
@@ -28,6 +30,14 @@ from tests.factories import (
 from tests.racing import at_once, waits
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+BY_HAND: dict[str, dict[str, Any]] = {
+    "cancel": {"reason": ""},
+    "retry": {},
+    "reschedule": {"places": Places(priority=2)},
+    "delete": {},
+}
+"""The verbs of people, and what they are told beside the ids."""
 
 
 def claim_all(number: int) -> list[int]:
@@ -97,23 +107,22 @@ def test_verbs_of_people_wait_for_a_locked_row(store: Store, connection: BaseDat
     job_id = queue_job()
     with locked(job_id), connection.cursor() as cursor:
         cursor.execute("set lock_timeout = '20ms'")
-        for verb in (store.delete, store.retry, lambda *given: store.cancel(*given, reason="")):
+        for verb, options in BY_HAND.items():
             with pytest.raises(OperationalError, match="lock timeout"):
-                verb(connection, [job_id])
+                getattr(store, verb)(connection, [job_id], **options)
     assert store.cancel(connection, [job_id], reason="") == {job_id}
     assert place_of(job_id) is Place.CANCELLED
 
 
-@pytest.mark.parametrize("verb", ["cancel", "retry", "delete"])
+@pytest.mark.parametrize("verb", BY_HAND)
 def test_verbs_of_people_judge_a_row_that_they_waited_for_as_it_is_then(
     store: Store, row_locks: None, verb: str
 ) -> None:
     job_id = queue_job()
-    options = {"reason": ""} if verb == "cancel" else {}
 
     def work() -> set[int]:
         try:
-            return getattr(store, verb)(connections["default"], [job_id], **options)
+            return getattr(store, verb)(connections["default"], [job_id], **BY_HAND[verb])
         finally:
             connections.close_all()
 
@@ -150,7 +159,7 @@ def test_delete_waits_for_who_is_about_to_refer_to_a_row_before_it_takes_a_later
         assert gone.result(timeout=30) == {first, second}
 
 
-@pytest.mark.parametrize("verb", ["cancel", "retry", "delete"])
+@pytest.mark.parametrize("verb", BY_HAND)
 def test_verbs_of_people_lock_rows_in_the_order_of_their_ids(
     store: Store, connection: BaseDatabaseWrapper, row_locks: None, verb: str
 ) -> None:
@@ -158,14 +167,13 @@ def test_verbs_of_people_lock_rows_in_the_order_of_their_ids(
     ids = [one.id for one in lifecycle.enqueue_many([new_job() for _ in range(6)], using="default")]
     turn_round(ids)
     first, *others = ids
-    options = {"reason": ""} if verb == "cancel" else {}
 
     def work() -> set[int]:
         try:
             with connections["default"].cursor() as cursor:
                 # This plan would go by the ids whether it is asked to or not.
                 cursor.execute("set enable_mergejoin = off")
-            return getattr(store, verb)(connections["default"], list(reversed(ids)), **options)
+            return getattr(store, verb)(connections["default"], list(reversed(ids)), **BY_HAND[verb])
         finally:
             connections.close_all()
 
