@@ -553,6 +553,10 @@ class Store(ABC):
         """Write the row's errors with one entry more, completed by attempt, instants and worker of the row."""
 
     @abstractmethod
+    def impatient(self) -> str:
+        """Write one column more, which has a statement that `is_alone` give up soon where it has to wait."""
+
+    @abstractmethod
     def picked(self, extra: str) -> str:
         """Write the query that finds and locks the oldest due rows of each open (queue, priority) pair."""
 
@@ -570,8 +574,6 @@ class Store(ABC):
     skip: str
     wait_to_delete: str
     skip_to_delete: str
-    impatient: str
-    """What has a statement that `is_alone` give up soon where it has to wait for somebody: one column more."""
     bytewise: str
     """What follows a text that is to sort by its bytes."""
 
@@ -630,7 +632,7 @@ class Store(ABC):
             "skip": lambda table: self.skip.replace("job", table or "job"),
             "wait_to_delete": lambda _: self.wait_to_delete,
             "skip_to_delete": lambda _: self.skip_to_delete,
-            "impatient": lambda _: self.impatient,
+            "impatient": lambda _: self.impatient(),
         }
 
         def fill(match: re.Match[str]) -> str:

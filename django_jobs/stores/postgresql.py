@@ -112,7 +112,6 @@ class PostgreSQLStore(Store):
     """Rows in PostgreSQL 14 or newer, through psycopg 3."""
 
     needs_proof = True
-    impatient = IMPATIENT
     wait = "for no key update of job"
     share = "for share of job"
     own = "job."
@@ -303,6 +302,10 @@ class PostgreSQLStore(Store):
     def append(self, entry: str) -> str:
         """Append with jsonb; a full list loses the second entry, so that the first stays."""
         return APPEND.replace("ENTRY", entry)
+
+    def impatient(self) -> str:
+        """Bound the waiting for locks, for as long as the statement's own transaction lasts."""
+        return IMPATIENT
 
     def picked(self, extra: str) -> str:
         """Lock row by row, passing over those in other hands."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -22,14 +20,8 @@ from tests.mutation.splitter import Mutant, mutants_of
 
 DIALECTS: dict[str, ModuleType] = {"postgresql": postgresql, "sqlite": sqlite}
 
-KILLERS = Path(__file__).with_name("killers.json")
-
-PARTS = frozenset({"WALK", "EVERY_QUEUE", "NAMED_QUEUES", "NOT_ALONE", "SOME_NAMES", "PICKED", "APPEND"})
+PARTS = frozenset({"WALK", "EVERY_QUEUE", "NAMED_QUEUES", "NOT_ALONE", "SOME_NAMES", "PICKED", "APPEND", "IMPATIENT"})
 """Constants that are parts of statements, filled in when these are put together."""
-
-YOUNG = frozenset({"IMPATIENT"})
-"""Statements about keys whose mutants haven't been gone through yet: only those with a recorded killer count. To go
-through one, take its name out of here."""
 
 WITHIN = frozenset({"WALK", "HELD_COLUMNS"})
 """Constants whose text stands in other constants already, and is mutated there."""
@@ -74,9 +66,7 @@ def sites(vendor: str) -> list[Site]:
         for mutant in mutants_of(text)
     ]
     right = texts()
-    known = json.loads(KILLERS.read_text())
-    judged = [site for site in found if site.constant not in YOUNG or site.label in known]
-    return [site for site in judged if changed(site, right)]
+    return [site for site in found if changed(site, right)]
 
 
 def constants(module: ModuleType) -> Iterator[tuple[str, str]]:

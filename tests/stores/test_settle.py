@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs import transitions
@@ -353,3 +354,15 @@ def test_a_row_that_stays_is_settled_whoever_is_about_to_refer_to_it(
     claim = run_job(keep=60.0)
     with locked(claim.id, "key share"):
         assert settle(store, connection, claim, outcome)
+
+
+@pytest.mark.parametrize("verb", ["settle", "reclaim"])
+def test_an_end_in_a_callers_transaction_leaves_it_to_him_how_long_he_waits_for_locks(
+    store: Store, connection: BaseDatabaseWrapper, row_locks: None, verb: str
+) -> None:
+    change = transitions.settle(run_job(), Failed(failure=failure()))
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("set local lock_timeout = '7s'")
+        getattr(store, verb)(connection, [change])
+        cursor.execute("show lock_timeout")
+        assert cursor.fetchall() == [("7s",)]
