@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -23,7 +24,7 @@ from django_jobs.records import NewJob
 from django_jobs.stores import base, postgresql, statements
 from django_jobs.stores.base import Store
 from tests.factories import NOON, new_job, queue_job, read, seconds
-from tests.stores.test_insert import every_column
+from tests.stores.test_insert import THE_JOB, THE_ROW, every_column, ways_to_wait
 
 pytestmark = pytest.mark.django_db
 
@@ -302,6 +303,17 @@ def test_where_policies_guard_the_rows_they_are_asked(
     rows = [read(job_id) for job_id in ids]
     assert [(row.args, row.run_at) for row in rows] == [([n], NOON + timedelta(seconds=n)) for n in range(7)]
     assert Job.objects.count() == 7
+
+
+@only_postgresql
+@ways_to_wait
+def test_where_policies_guard_the_rows_they_are_the_same_rows(
+    store: Store, connection: BaseDatabaseWrapper, humble: Callable[..., Any], frozen: FrozenClock,
+    waits: dict[str, Any], expected: dict[str, Any],
+) -> None:  # fmt: skip
+    with humble(*GUARDED):
+        [job_id] = store.insert_many(connection, [THE_JOB._replace(draft=replace(THE_JOB.draft, **waits))])
+    assert every_column(job_id) == THE_ROW | expected
 
 
 @only_postgresql
