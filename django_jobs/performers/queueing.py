@@ -119,6 +119,11 @@ def draft(name: str, options: Options, now: Surroundings) -> Draft:
     conf, start = now.conf, options.start
     meta = {**_ambient(now), **_or(options.meta, {})}
     expires = _or(options.expires, None)
+    keep = _seconds(_or(options.keep, conf.keep_successful))
+    unique_for = _seconds(_or(options.unique_for, None))
+    if keep == 0 and unique_for is not None:
+        # A row that went as it succeeds would free its key before the time.
+        keep = unique_for
     if isinstance(start, datetime) and expires is not None:
         _check_end(start, expires)
     return Draft(
@@ -129,14 +134,14 @@ def draft(name: str, options: Options, now: Surroundings) -> Draft:
         max_crashes=_or(options.max_crashes, 3),
         restart=_or(options.restart, True),  # noqa: FBT003 - a default
         timeout=_seconds(_or(options.timeout, conf.timeout)),
-        keep=_seconds(_or(options.keep, conf.keep_successful)),
+        keep=keep,
         keep_failed=_seconds(_or(options.keep_failed, conf.keep_failed)),
         delay=start if isinstance(start, timedelta) else timedelta(0),
         run_at=start if isinstance(start, datetime) else None,
         expires=expires,
         meta=codec.encode(meta, path="meta", limit=conf.max_args_bytes) if meta else "{}",
         on_failure=_or(options.on_failure, ""),
-        unique_for=_seconds(_or(options.unique_for, None)),
+        unique_for=unique_for,
         on_duplicate=_or(options.on_duplicate, "return"),
     )
 

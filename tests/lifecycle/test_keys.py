@@ -211,6 +211,30 @@ class TestUniqueFor:
         assert lifecycle.prune(using="default") == 1
         assert not Job.objects.filter(pk=first.pk).exists()
 
+    @pytest.mark.parametrize("options", [{"keep": 0}, {}], ids=["said", "by the settings"])
+    @pytest.mark.parametrize("call", ["later", "later_many"])
+    def test_a_job_that_is_not_kept_stays_for_as_long_as_its_key(
+        self, unique: Enqueuer[...], frozen: FrozenClock, settings: Any, call: str, options: Any
+    ) -> None:
+        settings.DJANGO_JOBS = {"KEEP_SUCCESSFUL": 0}
+        keyed = unique.using(unique_for="1h", **options)
+        if call == "later":
+            keyed.later()
+        else:
+            keyed.later_many([()])
+        [first] = ids()
+        settle(claim_one(), Succeeded())
+        frozen.advance(seconds(3_599))
+        assert (keyed.later().pk, lifecycle.prune(using="default")) == (first, 0)
+        frozen.advance(seconds(1))
+        assert (lifecycle.prune(using="default"), ids()) == (1, [])
+        assert not keyed.later().duplicate
+
+    def test_without_a_key_it_goes_as_it_succeeds(self, act: AnyPerformer) -> None:
+        act.using(unique="a", keep=0).later()
+        settle(claim_one(), Succeeded())
+        assert ids() == []
+
     def test_a_bulk_call_frees_keys_whose_time_is_over(self, act: AnyPerformer, frozen: FrozenClock) -> None:
         performer = act.using(unique=str, unique_for="1m")
         performer.later_many([(1,), (2,)])
