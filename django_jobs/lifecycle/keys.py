@@ -6,7 +6,7 @@ waits for a twin that isn't committed yet, and for a holder that is about to end
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 TRIES = 3
 """So often a key is tried for whose holder is gone again when it is looked for."""
+
+MOST_EXPIRED = 1_000
+"""So many jobs are expired at the most where one of them might stand for another."""
 
 
 # -- queueing
@@ -141,6 +144,10 @@ def clear(connection: BaseDatabaseWrapper, keys: Sequence[Key]) -> bool:
 def _expired(connection: BaseDatabaseWrapper, keys: Sequence[str], *, waiting: bool) -> int:
     """Expire those that hold these keys and wait for longer than they may, and say how many that were."""
     ids = store_for(connection.alias).expire_holders(connection, keys, waiting=waiting) if keys else set()
+    return _tell_expired(connection, ids)
+
+
+def _tell_expired(connection: BaseDatabaseWrapper, ids: Collection[int]) -> int:
     if ids and (connection.in_atomic_block or connection.get_autocommit()):
         connection.on_commit(lambda: signals.tell(signals.jobs_expired, None, ids=tuple(sorted(ids))), robust=True)
     return len(ids)
@@ -159,7 +166,7 @@ def superseding(connection: BaseDatabaseWrapper, changes: Sequence[Change], keys
     if not again:
         return list(changes)
     store = store_for(connection.alias)
-    rivals = {key: held.id for key, held in store.find_holders(connection, again.values(), waiting=True).items()}
+    rivals = _rivals(connection, again.values())
     kept: dict[str, Change] = {}
     forward: dict[int, timedelta | None] = {}
     decided: dict[Lease, Change] = {}
@@ -179,6 +186,18 @@ def superseding(connection: BaseDatabaseWrapper, changes: Sequence[Change], keys
     if forward:
         store.forward(connection, forward)
     return list(decided.values())
+
+
+def _rivals(connection: BaseDatabaseWrapper, keys: Collection[str]) -> dict[str, int]:
+    """Find those that wait and hold these keys, but what has expired: it will never run, and so stands for nobody."""
+    store = store_for(connection.alias)
+    found = store.find_holders(connection, keys, waiting=True)
+    if any(rival.expires_at is not None for rival in found.values()):
+        # As the chores do, passing over what is locked, since a worker waits for nobody.
+        expired = store.expire(connection, limit=MOST_EXPIRED)
+        if _tell_expired(connection, expired):
+            found = store.find_holders(connection, keys, waiting=True)
+    return {key: rival.id for key, rival in found.items()}
 
 
 def _waits(change: Change) -> bool:

@@ -13,7 +13,7 @@ from django_jobs import lifecycle
 from django_jobs.clock import FrozenClock
 from django_jobs.lifecycle.keys import insert_keyed
 from django_jobs.models import Job
-from django_jobs.outcomes import Outcome, Released, Retried, Snoozed, Succeeded
+from django_jobs.outcomes import Cancelled, Failed, GaveUp, Outcome, Released, Retried, Snoozed, Succeeded
 from django_jobs.performers import Enqueuer
 from django_jobs.records import Claim, Failure, HeldRow
 from django_jobs.stores import store_for
@@ -72,10 +72,20 @@ def test_what_went_wrong_is_told_with_it(keyed: Enqueuer[...]) -> None:
     assert (entry["exception"], entry["traceback"], entry["attempt"]) == ("shop.Broken", "Traceback …", 1)
 
 
-def test_an_end_is_an_end(keyed: Enqueuer[...], frozen: FrozenClock) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "place"),
+    [
+        (Succeeded(), Place.SUCCESSFUL),
+        (Failed(failure=failure()), Place.FAILED),
+        (GaveUp(failure=failure()), Place.FAILED),
+        (Cancelled(), Place.CANCELLED),
+    ],
+)
+def test_an_end_is_an_end(keyed: Enqueuer[...], frozen: FrozenClock, outcome: Outcome, place: Place) -> None:
     claim, rival = run_and_queue(keyed)
-    settle(claim, Succeeded())
-    assert [place_of(claim.id), place_of(rival.pk)] == [Place.SUCCESSFUL, Place.READY]
+    settle(claim, outcome)
+    assert [place_of(claim.id), place_of(rival.pk)] == [place, Place.READY]
+    assert "superseded" not in [entry["kind"] for entry in read(claim.id).errors]
     assert read(rival.pk).run_at == NOON + seconds(60)
 
 
@@ -120,6 +130,41 @@ def test_other_jobs_of_the_batch_are_written_as_ever(keyed: Enqueuer[...]) -> No
         Place.CANCELLED,
         Place.READY,
     ]
+
+
+class TestBesideOneThatExpires:
+    """Who has expired will never run, and so stands for nobody; one that has time left stands for both."""
+
+    def test_after_its_time_nobody_is_superseded(
+        self, keyed: Enqueuer[...], frozen: FrozenClock, heard: list[Heard]
+    ) -> None:
+        keyed.later(1)
+        claim = claim_one()
+        rival = keyed.using(expires=5).later(2)
+        frozen.advance(seconds(5))
+        heard.clear()
+        assert settle(claim, Retried(failure=failure(reason="no"), delay=seconds(7))) == []
+        row, other = read(claim.id), read(rival.pk)
+        assert (row.state, row.run_at, row.errors[-1]["kind"]) == ("READY", NOON + seconds(12), "error")
+        assert (other.state, other.errors[-1]["kind"]) == ("CANCELLED", "expired")
+        assert keyed.later().pk == claim.id
+        assert [one.said["ids"] for one in heard if one.signal == "jobs_expired"] in ([], [(rival.pk,)])
+
+    def test_nor_is_it_where_its_worker_has_died(self, keyed: Enqueuer[...], frozen: FrozenClock) -> None:
+        keyed.later(1)
+        claim = claim_one()
+        rival = keyed.using(expires=5).later(2)
+        frozen.advance(seconds(61))
+        assert lifecycle.reclaim(connection()) == 1
+        assert [place_of(claim.id), place_of(rival.pk)] == [Place.READY, Place.CANCELLED]
+
+    def test_a_moment_before_its_time_it_is(self, keyed: Enqueuer[...], frozen: FrozenClock) -> None:
+        keyed.later(1)
+        claim = claim_one()
+        rival = keyed.using(expires=5).later(2)
+        frozen.advance(seconds(4.999))
+        settle(claim, Snoozed(delay=seconds(7)))
+        assert [place_of(claim.id), place_of(rival.pk)] == [Place.CANCELLED, Place.READY]
 
 
 class TestTakenBack:
