@@ -8,8 +8,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import pytest
 from django.db import connections, transaction
 
+from django_jobs.stores import store_for
 from tests.system.processes import until
 
 WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
@@ -76,6 +78,21 @@ class Somebody:
             if not is_committed:
                 self.does(lambda: transaction.set_rollback(True))
             self.does(lambda: atomic.__exit__(None, None, None))
+
+
+def between(monkeypatch: pytest.MonkeyPatch, verb: str, work: Callable[[], object]) -> None:
+    """Have somebody else do his work, once, just before this verb of the store."""
+    store = store_for("default")
+    right, is_done = getattr(store, verb), False
+
+    def late(*given: Any, **options: Any) -> Any:
+        nonlocal is_done
+        if not is_done:
+            is_done = True
+            work()
+        return right(*given, **options)
+
+    monkeypatch.setattr(store, verb, late)
 
 
 @contextmanager

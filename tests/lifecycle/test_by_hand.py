@@ -5,10 +5,11 @@ import logging
 import pytest
 from django.db import connections, transaction
 from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
 
 from django_jobs import lifecycle
 from django_jobs.clock import FrozenClock
-from django_jobs.exceptions import JobFinished, JobGone, JobRunning, JobStopping, JobSucceeded, VerbRefused
+from django_jobs.exceptions import JobFinished, JobGone, JobRunning, JobStopping, JobSucceeded, JobWaiting, VerbRefused
 from django_jobs.models import Job
 from django_jobs.outcomes import Cancelled, Failed, Outcome, Succeeded
 from django_jobs.records import Moved, Places
@@ -26,6 +27,7 @@ from tests.factories import (
     seconds,
 )
 from tests.lifecycle.hearing import Heard, ended, settle
+from tests.racing import between
 
 pytestmark = pytest.mark.django_db
 
@@ -122,6 +124,41 @@ def test_a_stopping_job_is_not_cancelled_again() -> None:
     job_id = run_job().id
     lifecycle.cancel_one(job_id)
     assert refused("cancel", job_id) == (JobFinished, "job N was cancelled before, so it was not cancelled")
+
+
+def test_a_job_that_changed_just_before_it_was_said_why_is_refused_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = run_job()
+    settle(claim, Failed(failure=failure()))
+    between(monkeypatch, "states", lambda: lifecycle.retry_one(claim.id))
+    assert refused("cancel", claim.id) == (JobWaiting, "job N has just changed, and waits, so it was not cancelled")
+
+
+def test_a_verb_that_is_refused_changes_nothing() -> None:
+    running, stopping = run_job(), run_job()
+    lifecycle.cancel_one(stopping.id)
+    [succeeded] = ended(1)
+    before = list(Job.objects.order_by("pk").values())
+    for job_id in (running.id, stopping.id, succeeded):
+        refused("retry", job_id)
+        with pytest.raises(VerbRefused):
+            lifecycle.reschedule_one(job_id, Places(priority=1))
+    for job_id in (stopping.id, succeeded):
+        refused("cancel", job_id)
+    for job_id in (running.id, stopping.id):
+        refused("delete", job_id)
+    assert list(Job.objects.order_by("pk").values()) == before
+
+
+@pytest.mark.parametrize("verb", ["cancel", "retry", "reschedule", "delete"])
+def test_a_verb_takes_as_many_statements_for_many_jobs_as_for_one(verb: str) -> None:
+    def statements(count: int) -> int:
+        jobs = Job.objects.filter(pk__in=queue_jobs(count))
+        places = {"priority": 5} if verb == "reschedule" else {}
+        with CaptureQueriesContext(connections["default"]) as asked:
+            getattr(jobs, verb)(**places)
+        return len(asked)
+
+    assert statements(100) == statements(1)
 
 
 def test_verbs_for_one_job_do_what_they_say() -> None:

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import IntegrityError, connections, transaction
 
-from django_jobs import lifecycle
+from django_jobs import lifecycle, work_one
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job
-from django_jobs.outcomes import Cancelled, Failed, GaveUp, Outcome, Retried, Succeeded
+from django_jobs.outcomes import Cancelled, Failed, GaveUp, Outcome, Released, Retried, Succeeded
 from django_jobs.performers import AnyPerformer
 from django_jobs.records import Failure
 from django_jobs.stores import store_for
 from tests.declaring import declared
-from tests.factories import claim_one, failure, read, seconds
+from tests.factories import claim_one, failure, read, seconds, take
 from tests.lifecycle.hearing import Heard, connection, settle, words
 
 pytestmark = pytest.mark.django_db
@@ -108,6 +108,82 @@ class TestWhoeverWritesIt:
         lifecycle.reclaim(connection())
         assert read(claim.id).state == "FAILED"
         assert [job.args for job in followed()] == [[claim.id]]
+
+    def test_a_supervisor_that_had_to_kill_its_body(self, act: AnyPerformer) -> None:
+        act.later()
+        claim = claim_one()
+        lifecycle.bury(connection(), "worker-1", running=set(), timed_out={claim.lease}, failure=DIED)
+        assert read(claim.id).state == "FAILED"
+        assert [job.args for job in followed()] == [[claim.id]]
+
+    def test_a_worker_that_stops_under_what_must_not_start_twice(self, tidy: AnyPerformer) -> None:
+        def once() -> None: ...
+
+        with declared(once, name="shop.once", on_failure=tidy, restart=False) as performer:
+            performer.later()
+            claim = claim_one()
+            settle(claim, Released(started=True))
+        assert (read(claim.id).state, read(claim.id).errors[-1]["kind"]) == ("FAILED", "interrupted")
+        assert [job.args for job in followed()] == [[claim.id]]
+
+    @pytest.mark.parametrize("atomic", [False, True], ids=["plain", "atomic"])
+    def test_a_turn_in_the_thread_of_its_caller(self, tidy: AnyPerformer, atomic: bool) -> None:
+        def fail() -> None:
+            raise ValueError("no")
+
+        with declared(fail, name="shop.fail", on_failure=tidy, max_attempts=1, atomic=atomic) as performer:
+            job = performer.later()
+            work_one("default")
+        assert read(job.pk).state == "FAILED"
+        assert [follower.args for follower in followed()] == [[job.pk]]
+
+    def test_a_batch_that_goes_row_by_row_since_a_constraint_refuses_another(
+        self, act: AnyPerformer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = store_for("default")
+        right = store.settle
+
+        def refuse(on: Any, changes: Any) -> Any:
+            written = right(on, changes)
+            if claims[1].lease in {change.lease for change in changes}:
+                raise IntegrityError("somebody's row refers to it")
+            return written
+
+        act.later_many([()] * 3)
+        claims = sorted(take().claims, key=lambda claim: claim.id)
+        monkeypatch.setattr(store, "settle", refuse)
+        lifecycle.settle(connection(), [(claim, Failed(failure=failure())) for claim in claims])
+        assert [read(claim.id).state for claim in claims] == ["FAILED", "RUNNING", "FAILED"]
+        assert [job.args for job in followed()] == [[claims[0].id], [claims[2].id]]
+
+
+class TestWhatIsNoFailure:
+    """Whoever cancels a job, and whatever it expires or gives way to, nobody is told that it has failed."""
+
+    def test_a_job_that_expires(self, act: AnyPerformer, frozen: FrozenClock) -> None:
+        jobs = [act.using(expires="1m").later() for _ in range(2)]
+        frozen.advance(seconds(60))
+        assert lifecycle.expire(connection(), limit=1) == 1
+        assert take().expired == (jobs[1].pk,)
+        assert [read(job.pk).state for job in jobs] == ["CANCELLED", "CANCELLED"]
+        assert followed() == []
+
+    def test_a_job_that_is_superseded(self, act: AnyPerformer) -> None:
+        keyed = act.using(unique_while_waiting="k", max_attempts=3)
+        job = keyed.later()
+        claim = claim_one()
+        keyed.later()
+        settle(claim, Retried(failure=failure(), delay=seconds(5)))
+        assert (read(job.pk).state, followed()) == ("CANCELLED", [])
+
+    @pytest.mark.parametrize("runs", [False, True])
+    def test_a_job_that_is_cancelled_by_hand(self, act: AnyPerformer, runs: bool) -> None:
+        job = act.later()
+        claims = [claim_one()] if runs else []
+        job.cancel()
+        for claim in claims:
+            settle(claim, Failed(failure=failure()))
+        assert (read(job.pk).state, read(job.pk).worker, followed()) == ("CANCELLED", None, [])
 
 
 def test_a_name_alone_will_do_also_of_one_that_nobody_knows_here() -> None:

@@ -24,7 +24,7 @@ from django_jobs.transitions import Place
 from tests.declaring import declared
 from tests.factories import NOON, claim_one, failure, place_of, read, seconds, take, write
 from tests.lifecycle.hearing import connection, settle
-from tests.racing import PATIENCE, Somebody, at_once, somebody
+from tests.racing import PATIENCE, Somebody, at_once, between, somebody
 from tests.system.processes import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -439,21 +439,6 @@ def test_an_end_waits_for_who_is_about_to_take_the_rival_away(
         assert not Job.objects.filter(pk=rival.pk, state="READY").exists()
     else:
         check_is_superseded(claim, rival)
-
-
-def between(monkeypatch: pytest.MonkeyPatch, verb: str, work: Callable[[], object]) -> None:
-    """Have somebody else do his work, once, just before this verb of the store."""
-    store = store_for("default")
-    right, is_done = getattr(store, verb), False
-
-    def late(*given: Any, **options: Any) -> Any:
-        nonlocal is_done
-        if not is_done:
-            is_done = True
-            work()
-        return right(*given, **options)
-
-    monkeypatch.setattr(store, verb, late)
 
 
 @every_loss

@@ -416,11 +416,14 @@ class TestRetry:
         first = unique.later()
         settle(claim_one(), Failed(failure=failure()))
         second = unique.later()
-        with pytest.raises(KeyHeld, match=f"^key held by #{second.pk}, so job {first.pk} was not") as caught:
+        claim_one()
+        before = list(Job.objects.order_by("pk").values())
+        with pytest.raises(KeyHeld, match=f"^key held by #{second.pk}, so job {first.pk} was not retried$") as caught:
             first.retry()
-        assert caught.value.holder_id == second.pk
-        assert Job.objects.get(pk=first.pk).state == "FAILED"
-        assert Job.objects.retry().skipped == {"key held": (first.pk,)}
+        assert (caught.value.job_id, caught.value.holder_id) == (first.pk, second.pk)
+        moved = Job.objects.retry()
+        assert (moved.ids, moved.skipped) == ((), {"key held": (first.pk,), "running": (second.pk,)})
+        assert list(Job.objects.order_by("pk").values()) == before
 
     def test_a_waiting_key_is_held_by_one_that_waits(self, waiting: Enqueuer[...]) -> None:
         first = waiting.later()

@@ -201,12 +201,21 @@ def test_a_job_is_rescheduled_and_read_anew() -> None:
 
 
 def test_a_copy_is_a_new_job_with_what_was_said_of_the_first() -> None:
-    first = read(queue_job(queue="mail", priority=4, args='[1,{"$set":["a"]}]', kwargs='{"x":"ü"}', meta='{"why":1}'))
+    said = {
+        "queue": "mail", "priority": 4, "args": '[1,{"$set":["a"]}]', "kwargs": '{"x":"ü"}', "meta": '{"why":1}',
+        "max_attempts": 7, "max_crashes": 5, "restart": False, "timeout": 9.0, "keep": 8.0, "keep_failed": 6.0,
+        "on_failure": "shop.tidy", "delay": seconds(60), "expires": seconds(60),
+    }  # fmt: skip
+    first = read(queue_job(**said))
+    write(first.pk, attempts=2, crashes=1)
     lifecycle.cancel([first.pk])
     for copy in (first.copy(), async_to_sync(first.acopy)()):
         assert (copy.state, copy.attempts, copy.pk > first.pk) == ("READY", 0, True)
-        same = ("name", "queue", "priority", "args", "kwargs", "meta", "max_attempts", "timeout", "keep", "keep_failed")
-        assert [getattr(copy, name) for name in same] == [getattr(first, name) for name in same]
+        assert copy.errors == []
+        assert (copy.run_at, copy.expires_at) == (copy.enqueued_at, None)
+        row = read(copy.pk)
+        for name in ("name", *said.keys() - {"delay", "expires"}):
+            assert getattr(copy, name) == getattr(row, name) == getattr(first, name), name
 
 
 # -- writes past the verbs
