@@ -57,12 +57,18 @@ def third() -> Iterator[Somebody]:
 
 
 @pytest.fixture
-def row_locks() -> None:
-    """See that rows are locked one by one, and that what waits for one in this thread gives up after 20 s."""
+def impatience() -> None:
+    """Have what waits for somebody's lock in this thread give up after 20 s, as SQLite does by itself."""
+    if connection().vendor == "postgresql":
+        with connection().cursor() as cursor:
+            cursor.execute("set statement_timeout = '20s'")
+
+
+@pytest.fixture
+def row_locks(impatience: None) -> None:
+    """See that rows are locked one by one."""
     if connection().vendor != "postgresql":
         pytest.skip("this database locks whole files, not rows")
-    with connection().cursor() as cursor:
-        cursor.execute("set statement_timeout = '20s'")
 
 
 def arguments() -> dict[int, int]:
@@ -445,7 +451,7 @@ def test_an_end_waits_for_who_is_about_to_take_the_rival_away(
 @pytest.mark.parametrize("moment", ["forward", "settle"])
 def test_an_end_whose_rival_is_gone_just_before_it_is_written_waits_again(
     waiting: Enqueuer[...], other: Somebody, monkeypatch: pytest.MonkeyPatch, moment: str,
-    loses: Callable[[Job], None], row_locks: None,
+    loses: Callable[[Job], None], impatience: None,
 ) -> None:  # fmt: skip
     claim, rival = run_and_queue(waiting)
     # Due, so that nothing is to be brought forward, and so locked.
@@ -475,7 +481,7 @@ def test_an_end_is_not_written_unless_the_rival_was_brought_forward(
 
 
 def test_a_rival_that_comes_just_before_the_end_is_written_supersedes_it(
-    waiting: Enqueuer[...], other: Somebody, monkeypatch: pytest.MonkeyPatch, row_locks: None
+    waiting: Enqueuer[...], other: Somebody, monkeypatch: pytest.MonkeyPatch, impatience: None
 ) -> None:
     waiting.later(1)
     claim = claim_one()
@@ -486,7 +492,7 @@ def test_a_rival_that_comes_just_before_the_end_is_written_supersedes_it(
 
 
 def test_rivals_that_come_just_before_a_batch_is_written_hold_no_other_end_up(
-    act: AnyPerformer, other: Somebody, monkeypatch: pytest.MonkeyPatch, row_locks: None
+    act: AnyPerformer, other: Somebody, monkeypatch: pytest.MonkeyPatch, impatience: None
 ) -> None:
     keyed = act.using(unique_while_waiting=str)
     keyed.later_many([(number,) for number in range(6)])
@@ -672,7 +678,7 @@ def test_a_retry_waits_for_who_is_about_to_take_the_key_and_breaks_no_transactio
 
 
 def test_a_retry_of_several_moves_those_whose_keys_are_free(
-    act: AnyPerformer, other: Somebody, third: Somebody, row_locks: None
+    act: AnyPerformer, other: Somebody, third: Somebody, impatience: None
 ) -> None:
     keyed = act.using(unique=str)
     keyed.later_many([(number,) for number in range(5)])
