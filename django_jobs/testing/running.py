@@ -184,8 +184,7 @@ class _Run:
     @contextmanager
     def _frozen(self) -> Iterator[clock.FrozenClock]:
         """Stand at the present moment of the database, or where the clock stands already."""
-        start = clock.frozen_now() or lifecycle.pulse(connections[settings().database]).now
-        with clock.freeze(start) as frozen:
+        with clock.freeze(_now()) as frozen:
             yield frozen
 
     def _travelled(self, moment: datetime) -> AbstractContextManager[object]:
@@ -206,7 +205,10 @@ class _Run:
         return found if self._queue is None else found.in_queue(self._queue)
 
     def _still_to_come(self) -> JobQuerySet:
-        return self._waiting().due() if self._end is None else self._waiting().filter(run_at__lte=self._end)
+        now = _now()
+        coming = self._waiting().filter(run_at__lte=self._end or now)
+        # What has expired is no attempt, and the next claim ends it.
+        return coming.exclude(expires_at__lte=now)
 
     def _endless(self) -> str:
         often = Counter(job.name for job in self._jobs).most_common(3)
@@ -217,6 +219,10 @@ class _Run:
             f"{self._max_jobs} attempts were made, and more is due. Most often ran {shown}; still due are {waiting}. "
             f"Do these jobs queue each other, or ask to come back at once? If so many are right, raise max_jobs"
         )
+
+
+def _now() -> datetime:
+    return clock.frozen_now() or lifecycle.pulse(connections[settings().database]).now
 
 
 def _end(start: datetime, until: Until) -> datetime:

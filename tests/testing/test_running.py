@@ -127,6 +127,18 @@ def test_as_many_jobs_as_allowed_may_run() -> None:
 
 
 @pytest.mark.django_db
+def test_jobs_that_have_expired_are_not_run_nor_taken_for_more_to_run(frozen: FrozenClock) -> None:
+    late = greet.using(expires="1m").later(name="Ada")
+    frozen.advance(timedelta(minutes=1))
+    greet.using(priority=1).later(name="Bo")
+    done = run_jobs(max_jobs=1)
+    assert (done.succeeded, done.cancelled, greeted) == (1, 0, ["Bo"])
+    assert run_jobs() == Drained()
+    late.refresh_from_db()
+    assert (late.state, late.errors[-1]["kind"]) == ("CANCELLED", "expired")
+
+
+@pytest.mark.django_db
 def test_jobs_that_never_end_are_stopped() -> None:
     def again() -> None:
         performer.later()
@@ -435,6 +447,27 @@ def test_retried_and_snoozed_jobs_come_again_while_time_passes() -> None:
     assert (done.succeeded, done.retried, done.snoozed) == (2, 2, 1)
     minutes = [round((job.started_at - NOON).total_seconds() / 60) for job in done.jobs if job.started_at]
     assert minutes == [0, 0, 30, 40, 60]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("expires", "attempts"), [("29m", 1), ("30m", 1), ("31m", 2)])
+def test_a_job_that_is_to_come_again_after_its_expiry_expires_while_time_passes(expires: str, attempts: int) -> None:
+    with declared(lambda_that_raises(LookupError()), backoff=backoff.fixed("30m")) as performer, clock.freeze(NOON):
+        job = performer.using(expires=expires, max_attempts=9).later()
+        done = drain(until="+2h")
+    assert (done.retried, done.failed, done.cancelled, len(done.jobs)) == (attempts, 0, 0, attempts)
+    job.refresh_from_db()
+    assert (job.state, job.errors[-1]["kind"]) == ("CANCELLED", "expired")
+    assert job.finished_at == NOON + timedelta(minutes=30 * attempts)
+
+
+@pytest.mark.django_db
+def test_a_burst_under_one_key_is_one_job_when_its_time_comes() -> None:
+    with declared(lambda_that_raises(Cancel()), unique_while_waiting="k") as performer, clock.freeze(NOON):
+        for _ in range(3):
+            performer.after(seconds=5).later()
+        done = run_jobs(until="+1m")
+    assert (done.cancelled, len(done.jobs)) == (1, 1)
 
 
 @pytest.mark.django_db
