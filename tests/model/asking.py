@@ -17,6 +17,7 @@ from tests.model.keys import (
     TRIES,
     Ask,
     Caller,
+    Moves,
     Row,
     Setting,
     Slip,
@@ -27,8 +28,6 @@ from tests.model.keys import (
     with_caller,
     with_row,
 )
-
-Moves = Iterator[tuple[Move, World]]
 
 ENDED = ("SUCCESSFUL", "FAILED", "CANCELLED")
 
@@ -44,9 +43,6 @@ class Asking:
             if not self.blockers(world, number):
                 for kind, after in self._next(world, number, caller):
                     yield Move(kind, f"caller {'ABC'[number]}"), self._checked(after)
-
-    def makes(self, slip: Slip) -> bool:
-        return slip in self.setting.slips
 
     def _next(self, world: World, number: int, caller: Caller) -> Iterator[tuple[str, World]]:
         if caller.at == "begin":
@@ -73,7 +69,7 @@ class Asking:
     def _insert(self, world: World, number: int, caller: Caller) -> World:
         kind = self.setting.kind
         if any(holds(row.seen_by(number), kind) for row in world.rows):
-            if self.makes(Slip.PLAIN_INSERT):
+            if self.setting.makes(Slip.PLAIN_INSERT):
                 return flawed(world, CALLER_IS_SAFE, self.setting)
             is_first = caller.at == "insert" and kind == "unique"
             return with_caller(world, number, at="free" if is_first else self._locking(caller, number))
@@ -106,10 +102,10 @@ class Asking:
                 is_later = self._ask(caller, number).later
                 owes = "later" if version.owes and is_later else version.owes
                 changes = {"new": version._replace(later=is_later, owes=owes), "writer": number}
-            elif not self.makes(Slip.NO_SHARE):
+            elif not self.setting.makes(Slip.NO_SHARE):
                 changes = {"sharers": row.sharers | {number}}
             return self._answered(with_row(world, place, row._replace(**changes)), number, place)
-        if self.setting.kind == "waiting" and not self.makes(Slip.FIND_WHO_WAITS):
+        if self.setting.kind == "waiting" and not self.setting.makes(Slip.FIND_WHO_WAITS):
             return self._again(world, number, caller)
         return with_caller(world, number, at="find")
 
@@ -122,7 +118,7 @@ class Asking:
             assert version is not None
             if refuses:
                 return with_caller(world, number, at="refused")
-            if version.state != "READY" or self.makes(Slip.FIND_WHO_WAITS):
+            if version.state != "READY" or self.setting.makes(Slip.FIND_WHO_WAITS):
                 return self._answered(world, number, place, is_busy=version.state != "READY")
         return self._again(world, number, caller)
 
@@ -158,13 +154,13 @@ class Asking:
     def _must_wait_for(self, row: Row, number: int, caller: Caller) -> bool:
         if caller.at in ("insert", "insert again"):
             is_either = holds(row.now, self.setting.kind) or holds(row.new, self.setting.kind)
-            return row.writer not in (-1, number) and is_either and not self.makes(Slip.LOOK_THEN_INSERT)
+            return row.writer not in (-1, number) and is_either and not self.setting.makes(Slip.LOOK_THEN_INSERT)
         version = row.seen_by(number)
         if version is None:
             return False
         if caller.at == "free":
             return _has_passed(version)
-        return caller.at in ("lock", "replace") and version.state == "READY" and not self.makes(Slip.NO_SHARE)
+        return caller.at in ("lock", "replace") and version.state == "READY" and not self.setting.makes(Slip.NO_SHARE)
 
     def _checked(self, world: World) -> World:
         waits = {number: self.blockers(world, number) for number in range(len(world.callers))}

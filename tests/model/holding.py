@@ -13,6 +13,7 @@ from tests.model.keys import (
     WORKER_NEVER_WAITS,
     Caller,
     Hand,
+    Moves,
     Row,
     Setting,
     Slip,
@@ -25,8 +26,6 @@ from tests.model.keys import (
     with_row,
     wrong,
 )
-
-Moves = Iterator[tuple[Move, World]]
 
 ALIVE = ("waits", "runs", "ended")
 
@@ -66,9 +65,6 @@ class Keys:
             if world.will < self.setting.will:
                 yield from self._is_meddled_with(world, number, row, row.now)
 
-    def makes(self, slip: Slip) -> bool:
-        return slip in self.setting.slips
-
     def waiting_callers(self, world: World) -> list[int]:
         """List the callers whose next statement waits for another's commit."""
         return [number for number in range(len(world.callers)) if self._asking.blockers(world, number)]
@@ -83,7 +79,7 @@ class Keys:
         if not row.is_locked:
             taken = version._replace(state="RUNNING", held=True, attempts=version.attempts + 1)
             yield move, with_row(world, number, row._replace(now=taken, hand=Hand()))
-        elif self.makes(Slip.CLAIM_WAITS):
+        elif self.setting.makes(Slip.CLAIM_WAITS):
             yield move, flawed(world, WORKER_NEVER_WAITS, self.setting)
 
     def _runs(self, world: World, number: int, row: Row, hand: Hand) -> Moves:
@@ -140,13 +136,13 @@ class Keys:
             yield "change", self._waits_again(world, number, row, version, hand)
         elif not hand.step:
             rival = next((place for place in range(len(world.rows)) if self._is_rival(world, number, place)), -1)
-            first = "supersede" if self.makes(Slip.SUPERSEDE_FIRST) else "forward"
+            first = "supersede" if self.setting.makes(Slip.SUPERSEDE_FIRST) else "forward"
             yield "look for a rival", going_on("change" if rival < 0 else first, rival)
         elif hand.step == "change":
             twin = self._twin(world, number)
             if version.state != "RUNNING":
                 yield "change (nothing)", going_on(missed)
-            elif twin == "uncommitted" and self.makes(Slip.WAIT_FOR_TWIN):
+            elif twin == "uncommitted" and self.setting.makes(Slip.WAIT_FOR_TWIN):
                 yield "change", flawed(world, WORKER_NEVER_WAITS, self.setting)
             elif twin:
                 yield f"change ({twin} twin)", going_on("")
@@ -165,7 +161,7 @@ class Keys:
 
     def _is_rival(self, world: World, number: int, place: int) -> bool:
         version = world.rows[place].now
-        states = ("READY", "RUNNING") if self.makes(Slip.RIVAL_MAY_RUN) else ("READY",)
+        states = ("READY", "RUNNING") if self.setting.makes(Slip.RIVAL_MAY_RUN) else ("READY",)
         return place != number and version is not None and version.state in states
 
     def _twin(self, world: World, number: int) -> str:
@@ -183,7 +179,7 @@ class Keys:
             if not rival.is_locked:
                 kind = "forward"
                 world = with_row(world, hand.rival, rival._replace(now=rival.now._replace(later=False)))
-        is_last = self.makes(Slip.SUPERSEDE_FIRST)
+        is_last = self.setting.makes(Slip.SUPERSEDE_FIRST)
         after = None if is_last else hand._replace(step="supersede")
         return kind, with_row(world, number, row._replace(hand=after))
 
@@ -194,11 +190,11 @@ class Keys:
         is_late = rival.now is not None and rival.now.later and hand.outcome != "later"
         waits = rival.now is not None and rival.now.state == "READY"
         may = waits and not rival.is_locked
-        if not (self.makes(Slip.UNTIMED_RIVAL) or self.makes(Slip.SUPERSEDE_FIRST)):
+        if not (self.setting.makes(Slip.UNTIMED_RIVAL) or self.setting.makes(Slip.SUPERSEDE_FIRST)):
             may = may and not is_late
-        if self.makes(Slip.UNLOCKED_RIVAL):
+        if self.setting.makes(Slip.UNLOCKED_RIVAL):
             may = True
-        if self.makes(Slip.RIVAL_MAY_RUN):
+        if self.setting.makes(Slip.RIVAL_MAY_RUN):
             may = rival.now is not None and rival.now.state in ("READY", "RUNNING", "CANCELLED")
         if version.state != "RUNNING" or not may:
             return "supersede (nothing)", missed
@@ -207,7 +203,7 @@ class Keys:
         if rival.now is not None:
             owes = "later" if hand.outcome == "later" and rival.now.owes != "now" else "now"
             world = with_row(world, hand.rival, rival._replace(now=rival.now._replace(owes=owes)))
-        after = hand._replace(step="forward") if self.makes(Slip.SUPERSEDE_FIRST) else None
+        after = hand._replace(step="forward") if self.setting.makes(Slip.SUPERSEDE_FIRST) else None
         attempts = version.attempts - (hand.outcome in ("unstarted", "dead"))
         done = version._replace(state="CANCELLED", held=False, by=hand.rival, owes="", attempts=attempts)
         return "supersede", with_row(world, number, row._replace(now=done, hand=after))

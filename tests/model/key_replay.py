@@ -25,9 +25,9 @@ from django_jobs.records import Claim, Claimed, Failure, Inserted, NewJob
 from django_jobs.stores import statements, store_for
 from tests.factories import NOON, failure, new_job, request, seconds
 from tests.model.explorer import Move, explore
-from tests.model.holding import Keys, Moves
-from tests.model.keys import GONE, Ask, Row, Setting, Version, World
-from tests.model.replay import Breaker, Verb
+from tests.model.holding import Keys
+from tests.model.keys import GONE, Ask, Moves, Row, Setting, Version, World
+from tests.model.replay import Actors, Breaker, Verb
 
 LONGEST = 80
 """So many steps a story has at the most."""
@@ -95,43 +95,21 @@ def towards(setting: Setting, kinds: Collection[str], *, states: int) -> dict[st
     return stories
 
 
-class KeyStage:
+class KeyStage(Actors):
     """One story of keys on the real rows."""
 
     def __init__(self, setting: Setting, name: str, breaker: Breaker) -> None:
+        super().__init__(breaker)
         self.setting = setting
         self.name = name
-        self.breaker = breaker
         self.store = store_for("default")
         self.ids: list[int] = []
         self.claims: dict[int, Claim] = {}
         self.lives: dict[int, str] = {}
-        self.verbs: dict[str, Verb] = {}
         self.tokens = 0
-        self._connections: dict[str, BaseDatabaseWrapper] = {}
-
-    # -- actors
-
-    def connection(self, actor: str) -> BaseDatabaseWrapper:
-        if actor not in self._connections:
-            self._connections[actor] = connections["default"].copy()
-            self._connections[actor].inc_thread_sharing()
-        return self._connections[actor]
-
-    def begin(self, actor: str, run: Callable[[BaseDatabaseWrapper], Any]) -> Verb:
-        verb = self.verbs[actor] = Verb(self.connection(actor), run, self.breaker)
-        return verb
-
-    def break_off(self, actor: str) -> None:
-        if (verb := self.verbs.pop(actor, None)) is not None:
-            verb.abandon()
-        if (connection := self._connections.pop(actor, None)) is not None:
-            connection.close()
 
     def close(self) -> None:
-        # Callers first: others may wait for them.
-        for actor in sorted(self._connections, key=lambda actor: not actor.startswith("caller")):
-            self.break_off(actor)
+        self.put_all_away(first="caller")
         Job.objects.filter(queue=self.name)._raw_delete("default")
 
     # -- the play
@@ -241,7 +219,7 @@ class KeyStage:
         if kind == "claim":
             self._claim(number)
         elif kind == "SIGKILL":
-            self.break_off(f"settler of {number}")
+            self.put_away(f"settler of {number}")
         elif kind not in ("release", "start") and not kind.startswith("body ends"):
             hand = scene.before.rows[number].hand
             assert hand is not None

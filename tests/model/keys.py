@@ -9,9 +9,12 @@ Times are known as far as it matters: a row's has come or hasn't, and a key that
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
+
+from tests.model.explorer import Move
 
 ONE_HOLDER = "one row at the most holds a key"
 LEFT_ALONE = "whoever asked for a job has one that starts after the commit"
@@ -115,6 +118,9 @@ class World(NamedTuple):
     flaw: str = ""
 
 
+Moves = Iterator[tuple[Move, World]]
+
+
 @dataclass(frozen=True)
 class Setting:
     """How large a world is. `first` are rows that are there at the beginning; `kind` is "unique" or "waiting".
@@ -137,6 +143,9 @@ class Setting:
     whole_file: bool = False
     slips: frozenset[Slip] = field(default_factory=frozenset)
     unheeded: frozenset[str] = frozenset()
+
+    def makes(self, slip: Slip) -> bool:
+        return slip in self.slips
 
 
 OPEN = frozenset({"insert", "free", "insert again", "lock", "replace", "find", "answered", "refused"})

@@ -153,21 +153,13 @@ class Breaker:
                 cursor.execute("select pg_terminate_backend(%s, 5000)", [raw.info.backend_pid])
 
 
-class Stage:
-    """One story on the real rows."""
+class Actors:
+    """Each has a connection, and may be in the midst of a verb."""
 
-    def __init__(self, story: Story, breaker: Breaker, frozen: FrozenClock) -> None:
-        self.story = story
-        self.setting = story.setting
-        self.clock = frozen
-        self.store = store_for("default")
+    def __init__(self, breaker: Breaker) -> None:
         self.breaker = breaker
-        self.ids: list[int] = []
-        self.claims: dict[Pair, Claim] = {}
         self.verbs: dict[str, Verb] = {}
         self._connections: dict[str, BaseDatabaseWrapper] = {}
-
-    # -- actors
 
     def connection(self, actor: str) -> BaseDatabaseWrapper:
         """Give an actor's connection; a broken one was put away."""
@@ -181,19 +173,39 @@ class Stage:
         verb = self.verbs[actor] = Verb(self.connection(actor), run, self.breaker)
         return verb
 
-    def break_off(self, actor: str) -> None:
-        """Have an actor's connection break, and put both away."""
+    def put_away(self, actor: str) -> None:
+        """Break an actor's verb off, wherever it is, and close the connection."""
         if (verb := self.verbs.pop(actor, None)) is not None:
-            verb.lose()
+            verb.abandon()
         if (connection := self._connections.pop(actor, None)) is not None:
             connection.close()
 
+    def put_all_away(self, *, first: str = "") -> None:
+        """Put all away, also where the story broke off; the others may wait for those whose names begin so."""
+        for actor in sorted(self._connections, key=lambda actor: not actor.startswith(first)):
+            self.put_away(actor)
+
+
+class Stage(Actors):
+    """One story on the real rows."""
+
+    def __init__(self, story: Story, breaker: Breaker, frozen: FrozenClock) -> None:
+        super().__init__(breaker)
+        self.story = story
+        self.setting = story.setting
+        self.clock = frozen
+        self.store = store_for("default")
+        self.ids: list[int] = []
+        self.claims: dict[Pair, Claim] = {}
+
+    def break_off(self, actor: str) -> None:
+        """Have an actor's connection break, and put both away."""
+        if actor in self.verbs:
+            self.verbs.pop(actor).lose()
+        self.put_away(actor)
+
     def close(self) -> None:
-        """Put everything away, also where the story broke off."""
-        for verb in self.verbs.values():
-            verb.abandon()
-        for connection in self._connections.values():
-            connection.close()
+        self.put_all_away()
         Job.objects.filter(pk__in=self.ids)._raw_delete("default")
 
     # -- the words of the story in the words of the database
