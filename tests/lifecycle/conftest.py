@@ -8,6 +8,7 @@ from django.dispatch import Signal
 
 from django_jobs import signals
 from django_jobs.performers import AnyPerformer, Enqueuer
+from tests.declaring import declared
 from tests.lifecycle.hearing import Heard
 
 
@@ -27,6 +28,14 @@ def heard() -> Iterator[list[Heard]]:
     yield told
     for signal, listen in listeners:
         signal.disconnect(listen)
+
+
+@pytest.fixture
+def act() -> Iterator[AnyPerformer]:
+    def act(number: int = 0, *, name: str = "") -> None: ...
+
+    with declared(act, name="shop.act", max_attempts=1_000) as performer:
+        yield performer
 
 
 @pytest.fixture(params=["unique", "unique_while_waiting"])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import transaction
+from django.db import OperationalError, transaction
 
 from django_jobs import enqueue, lifecycle
 from django_jobs.exceptions import DuplicateJob, KeyContended, KeyHeld
@@ -34,14 +35,6 @@ CALLERS = 8
 LONG_AGO = NOON - seconds(200 * 365 * 86_400)
 
 LATER: Outcome = Snoozed(delay=seconds(5))
-
-
-@pytest.fixture
-def act() -> Iterator[AnyPerformer]:
-    def act(number: int = 0) -> None: ...
-
-    with declared(act, name="shop.act", max_attempts=1_000) as performer:
-        yield performer
 
 
 @pytest.fixture
@@ -181,6 +174,47 @@ def test_a_holder_that_runs_is_held_up_by_no_caller(unique: Enqueuer[...], other
         assert lifecycle.renew(connection(), [claim.lease]) == {claim.lease: State.RUNNING}
         assert settle(claim, LATER) == []
         assert place_of(claim.id) is Place.READY
+
+
+# -- what isn't ours to settle
+
+
+def test_a_holder_that_has_come_since_the_snapshot_is_a_serialisation_error(
+    keyed: Enqueuer[...], other: Somebody, row_locks: None
+) -> None:
+    with transaction.atomic():
+        with connection().cursor() as cursor:
+            cursor.execute("set transaction isolation level repeatable read")
+            cursor.execute("select count(*) from django_jobs_job")
+        other.does(lambda: keyed.later(1))
+        with pytest.raises(OperationalError, match="could not serialize access"):
+            keyed.later(2)
+        transaction.set_rollback(True)
+    assert keyed.later(3).duplicate
+
+
+def test_two_keys_in_two_orders_are_a_deadlock_that_the_database_ends(
+    act: AnyPerformer, other: Somebody, third: Somebody, row_locks: None
+) -> None:
+    def came_to(asked: Future[Job]) -> str:
+        try:
+            return "duplicate" if asked.result(timeout=PATIENCE).duplicate else "queued"
+        except OperationalError as error:
+            return str(error).partition("\n")[0]
+
+    first, second = (act.using(unique=key) for key in "ab")
+    ends = []
+    with ExitStack() as transactions:
+        for who, mine in ((other, first), (third, second)):
+            transactions.enter_context(who.in_transaction())
+            who.does(lambda mine=mine: mine.later(1))  # type: ignore[misc]
+        asked = other.starts(lambda: second.later(2))
+        other.waits(asked)
+        ends = [came_to(third.starts(lambda: first.later(2)))]
+        if ends == ["deadlock detected"]:
+            third.does(lambda: transaction.set_rollback(True))
+        ends.append(came_to(asked))
+    assert ends.count("deadlock detected") == 1
 
 
 # -- replacing

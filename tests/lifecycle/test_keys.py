@@ -16,19 +16,10 @@ from django_jobs.outcomes import Failed, Released, Retried, Snoozed, Succeeded
 from django_jobs.performers import AnyPerformer, Enqueuer
 from django_jobs.records import Inserted, Queued
 from django_jobs.stores import store_for
-from tests.declaring import declared
 from tests.factories import NOON, claim_one, failure, seconds
 from tests.lifecycle.hearing import Heard, connection, settle, words
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def act() -> Any:
-    def act(number: int = 0, *, name: str = "") -> None: ...
-
-    with declared(act, name="shop.act", max_attempts=3) as performer:
-        yield performer
 
 
 def ids() -> list[int]:
