@@ -14,8 +14,9 @@ from django.db import connections
 
 from django_jobs import clock, durations, lifecycle
 from django_jobs.conf import settings
-from django_jobs.outcomes import Cancelled, Failed, GaveUp, Outcome, Retried, Snoozed, Succeeded
+from django_jobs.outcomes import Outcome, Snoozed
 from django_jobs.performers.queueing import refuse_in_event_loop
+from django_jobs.states import State
 from django_jobs.testing import live
 from django_jobs.testing.awaiting import awaited
 from django_jobs.testing.committing import run_commit_hooks
@@ -132,15 +133,15 @@ class _Run:
         self._on_commit = on_commit
         self._travel = travel
         self._end: datetime | None = None
-        self._outcomes: list[Outcome] = []
+        self._ends: Counter[str] = Counter()
         self._jobs: list[Job] = []
 
     def turns(self) -> Generator[Turn]:
         """Run what is due now."""
         self._call_hooks()
         while (turn := work_claim(self._queue, only=self._names)) is not None:
-            self._outcomes.append(turn.outcome)
             self._jobs.append(job_after(turn))
+            self._ends[_end_of(self._jobs[-1], turn.outcome)] += 1
             yield turn
             self._call_hooks()
             if len(self._jobs) >= self._max_jobs and self._still_to_come().exists():
@@ -163,17 +164,7 @@ class _Run:
 
     def drained(self) -> Drained:
         """Say what it came to."""
-        return Drained(
-            succeeded=self._count(Succeeded),
-            retried=self._count(Retried),
-            snoozed=self._count(Snoozed),
-            cancelled=self._count(Cancelled),
-            failed=self._count(Failed, GaveUp),
-            jobs=tuple(self._jobs),
-        )
-
-    def _count(self, *kinds: type) -> int:
-        return sum(isinstance(outcome, kinds) for outcome in self._outcomes)
+        return Drained(**self._ends, jobs=tuple(self._jobs))
 
     def _call_hooks(self) -> None:
         if self._on_commit:
@@ -219,6 +210,19 @@ class _Run:
             f"{self._max_jobs} attempts were made, and more is due. Most often ran {shown}; still due are {waiting}. "
             f"Do these jobs queue each other, or ask to come back at once? If so many are right, raise max_jobs"
         )
+
+
+def _end_of(job: Job, outcome: Outcome) -> str:
+    """Say how an attempt ended, as its row has it: one that was cancelled, or superseded, may have wanted otherwise."""
+    match job.state:
+        case State.SUCCESSFUL:
+            return "succeeded"
+        case State.FAILED:
+            return "failed"
+        case State.CANCELLED:
+            return "cancelled"
+        case _:
+            return "snoozed" if isinstance(outcome, Snoozed) else "retried"
 
 
 def _now() -> datetime:

@@ -112,6 +112,27 @@ def test_every_end_is_counted(frozen: FrozenClock) -> None:
 
 
 @pytest.mark.django_db
+def test_what_is_cancelled_or_superseded_while_it_runs_is_counted_as_its_row_stands() -> None:
+    def be_cancelled() -> None:
+        attempt = current_attempt()
+        assert attempt is not None
+        Job.objects.get(pk=attempt.job_id).cancel("enough")
+
+    def give_way() -> None:
+        keyed.after(60).later()
+        raise LookupError
+
+    with declared(be_cancelled) as cancelled, declared(give_way, unique_while_waiting="k") as keyed:
+        cancelled.later()
+        keyed.later()
+        done = drain()
+    assert (done.succeeded, done.retried, done.cancelled) == (0, 0, 2)
+    assert [(job.state, job.errors[-1]["kind"]) for job in done.jobs] == [
+        ("CANCELLED", "cancelled"), ("CANCELLED", "superseded"),
+    ]  # fmt: skip
+
+
+@pytest.mark.django_db
 def test_one_queue_alone_may_be_run() -> None:
     greet.using(queue="mail").later(name="Ada")
     greet.later(name="Bo")
