@@ -29,9 +29,20 @@ from django_jobs import (
     registered,
 )
 from django_jobs.conf import DjangoJobs
+from django_jobs.exceptions import (
+    DuplicateJob,
+    JobFinished,
+    JobGone,
+    JobRunning,
+    JobStopping,
+    JobSucceeded,
+    JobWaiting,
+    KeyContended,
+    KeyHeld,
+)
 from django_jobs.models import Job
 from django_jobs.performers import Enqueuer
-from django_jobs.records import NewJob, Queued
+from django_jobs.records import Moved, NewJob, Queued
 from django_jobs.testing import (
     Drained,
     JobsFixture,
@@ -198,6 +209,72 @@ def look_around() -> None:
     assert_type(attempt, Attempt | None)
     if attempt is not None:
         assert_type(attempt.errors, list[dict[str, Any]])
+
+
+# -- keys, expiry, failures, and verbs by hand
+
+
+def key_of(user_id: int, **_: object) -> str | None:
+    return str(user_id) if user_id else None
+
+
+@job(
+    unique_while_waiting=key_of,
+    on_duplicate="replace",
+    expires="1h",
+    retry_on=OSError,
+    give_up_on=(ValueError, KeyError),
+)
+def reindex(user_id: int) -> None: ...
+
+
+@job(unique=True, unique_for=timedelta(days=1), on_failure=reindex)
+def summarise(user_id: int) -> None: ...
+
+
+def keys() -> None:
+    one = reindex.using(unique_while_waiting="all", expires=60, on_duplicate="return").after(seconds=5).later(5)
+    assert_type(one.duplicate, bool)
+    assert_type(one.replaced, bool)
+    [queued] = summarise.using(unique="k", unique_for="1h").later_many([(5,)])
+    assert_type(queued.duplicate, bool)
+    assert_type(queued.replaced, bool)
+    try:
+        summarise.using(on_duplicate="raise").later(5)
+    except DuplicateJob as error:
+        assert_type(error.holder_id, int)
+    except KeyContended as error:
+        assert_type(error.key, str)
+
+
+def by_hand() -> None:
+    one = Job.objects.failed().get()
+    try:
+        one.retry()
+        one.cancel("not needed")
+        one.reschedule(queue="bulk", priority=-5, run_at=datetime.now(UTC), max_attempts=9)
+    except KeyHeld as error:
+        assert_type(error.holder_id, int)
+    except (JobStopping, JobRunning, JobSucceeded, JobFinished, JobWaiting, JobGone) as error:
+        assert_type(error.job_id, int)
+    assert_type(one.copy(), Job)
+    assert_type(one.delete(), tuple[int, dict[str, int]])
+    moved = Job.objects.in_queue("mail").ready().cancel("not needed")
+    assert_type(moved.ids, tuple[int, ...])
+    assert_type(moved.skipped["running"], tuple[int, ...])
+    assert_type(Job.objects.failed().retry(), Moved)
+    assert_type(Job.objects.reschedule(priority=5), Moved)
+
+
+async def by_hand_in_async_code() -> None:
+    one = await Job.objects.aget(pk=5)
+    await one.aretry()
+    await one.acancel()
+    await one.areschedule(priority=5)
+    assert_type(await one.acopy(), Job)
+    assert_type(await Job.objects.failed().aretry(), Moved)
+    assert_type(await Job.objects.ready().acancel("not needed"), Moved)
+    assert_type(await Job.objects.ready().areschedule(queue="bulk"), Moved)
 
 
 # -- testing

@@ -49,6 +49,8 @@ send_welcome.using(restart=False)  # E: call-arg | reportCallIssue
 send_welcome.using(meta=5)  # E: arg-type | reportArgumentType
 send_welcome.after(minute=5)  # E: call-arg | reportCallIssue
 send_welcome.after([])  # E: arg-type | reportArgumentType
+send_welcome.using(on_duplicate="ignore")  # E: arg-type | reportArgumentType
+send_welcome.using(unique=5)  # E: arg-type | reportArgumentType
 named("other.service", options={"prio": 1})  # E: arg-type | reportArgumentType
 named("other.service", queue=5)  # E: arg-type | reportArgumentType
 named(send_welcome)  # E: arg-type | reportArgumentType
@@ -60,6 +62,15 @@ job(max_tries=5)  # E: call-overload | reportCallIssue
 job(backoff=5)  # E: call-overload | reportArgumentType
 job(5)  # E: call-overload | reportArgumentType reportCallIssue
 job(takes_attempt="yes")  # E: call-overload | reportArgumentType reportCallIssue
+
+job(unique_while_waiting=7)  # E: call-overload | reportArgumentType
+job(give_up_on=5)  # E: call-overload | reportArgumentType
+
+# -- verbs by hand
+
+send_welcome.later(5).reschedule(prio=1)  # E: call-arg | reportCallIssue
+Job.objects.failed().cancel(5)  # E: arg-type | reportArgumentType
+Job.objects.cancel().skipped["running"].append(5)  # E: attr-defined | reportAttributeAccessIssue
 
 # -- many
 
