@@ -138,7 +138,9 @@ class JobQuerySet(models.QuerySet["Job", "Job"]):
     def _ids(self) -> list[int]:
         # What a verb is about is read where it writes; `db` is then no replica.
         self._for_write = True
-        return list(self.order_by("pk").values_list("pk", flat=True))
+        # A slice has an order of its own, which says what is in it.
+        jobs = self if self.query.is_sliced else self.order_by("pk")
+        return list(jobs.values_list("pk", flat=True))
 
     def create(self, **kwargs: Any) -> NoReturn:
         _refuse("create()")

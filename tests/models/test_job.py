@@ -134,6 +134,19 @@ def test_verbs_heed_the_filter() -> None:
     assert place_of(bulk) is Place.READY
 
 
+def rows() -> dict[int, dict[str, Any]]:
+    return {row["id"]: row for row in Job.objects.values()}
+
+
+@pytest.mark.parametrize("verb", ["cancel", "retry", "reschedule", "delete"])
+def test_verbs_take_no_more_than_a_slice_has(verb: str) -> None:
+    jobs = [queue_job(delay=seconds(60)) for _ in range(4)]
+    before = rows()
+    getattr(Job.objects.all()[1:3], verb)(**({"priority": 5} if verb == "reschedule" else {}))
+    after = rows()
+    assert [job_id for job_id in jobs if after.get(job_id) != before[job_id]] == jobs[1:3]
+
+
 def test_delete_skips_held_jobs_and_says_how_many_went() -> None:
     running, waiting, failed = run_job().id, queue_job(), ended(Failed(failure=failure()))
     assert Job.objects.all().delete() == (2, {"django_jobs.Job": 2})
