@@ -12,8 +12,10 @@ from django_jobs import lifecycle, signals
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job
 from django_jobs.outcomes import Failed, Retried, Succeeded
+from django_jobs.records import Places
 from django_jobs.transitions import Place
 from tests.factories import (
+    NOON,
     another_connection,
     failure,
     new_job,
@@ -262,6 +264,15 @@ def test_a_retry_by_hand_wakes_after_its_commit(ear: Any, queue: str) -> None:
     settle(claim, Failed(failure=failure()))
     with transaction.atomic():
         lifecycle.retry([claim.id])
+        assert ear() == []
+    assert ear() == [queue]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_reschedule_wakes_the_queue_that_the_job_waits_under_now(ear: Any, queue: str) -> None:
+    job_id = queue_job(delay=timedelta(days=1))
+    with transaction.atomic():
+        lifecycle.reschedule([job_id], Places(queue=queue, run_at=NOON))
         assert ear() == []
     assert ear() == [queue]
 

@@ -332,6 +332,37 @@ def test_who_finds_the_holder_gone_takes_the_key(
     assert (job.duplicate, arguments()) == (False, {job.pk: 1})
 
 
+def test_a_running_job_with_the_same_text_as_its_other_kind_of_key_is_no_holder(
+    act: AnyPerformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = act.using(unique="k").later(7)
+    claim_one()
+    keyed = act.using(unique_while_waiting="k")
+    Holders(monkeypatch, keyed, times=1)
+    job = keyed.later(1)
+    assert (job.duplicate, arguments()) == (False, {running.pk: 7, job.pk: 1})
+
+
+def test_a_failure_is_written_later_where_holders_of_the_key_of_what_hears_of_it_come_and_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hear(job_id: int) -> None: ...
+
+    with (
+        declared(hear, name="shop.hear", unique="k") as hearing,
+        declared(hear, name="shop.fail", on_failure=hearing) as performer,
+    ):
+        performer.later(1)
+        claim = claim_one()
+        run = (claim, Failed(failure=failure()))
+        Holders(monkeypatch, hearing, times=3)
+        assert lifecycle.settle(connection(), [run]) == [run]
+        assert place_of(claim.id) is Place.RUNNING
+        assert lifecycle.settle(connection(), [run]) == []
+    assert place_of(claim.id) is Place.FAILED
+    assert Job.objects.filter(name="shop.hear").get().args == [claim.id]
+
+
 def test_a_bulk_call_that_finds_each_holder_gone_queues_nothing(
     keyed: Enqueuer[...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from django.db import connections, transaction
 
 from django_jobs import enqueue, lifecycle
 from django_jobs.clock import FrozenClock
-from django_jobs.exceptions import DuplicateJob, KeyContended, KeyHeld
+from django_jobs.exceptions import DuplicateJob, JobRunning, JobSucceeded, KeyContended, KeyHeld
 from django_jobs.models import Job
 from django_jobs.outcomes import Failed, Released, Retried, Snoozed, Succeeded
 from django_jobs.performers import AnyPerformer, Enqueuer
@@ -426,6 +426,16 @@ class TestRetry:
         first.retry()
         assert waiting.later().pk == first.pk
         assert second.pk != first.pk
+
+    def test_one_that_runs_is_refused_as_running_though_another_has_its_key(self, waiting: Enqueuer[...]) -> None:
+        first = waiting.later()
+        claim = claim_one()
+        waiting.later()
+        with pytest.raises(JobRunning, match=f"^job {first.pk} is running now, so it was not retried$"):
+            first.retry()
+        settle(claim, Succeeded())
+        with pytest.raises(JobSucceeded, match=f"^job {first.pk} has succeeded, so it was not retried$"):
+            first.retry()
 
     def test_of_several_with_one_key_the_oldest_is_moved(self, keyed: Enqueuer[...]) -> None:
         failed = []

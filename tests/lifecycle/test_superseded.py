@@ -117,6 +117,21 @@ def test_of_several_in_one_batch_the_first_is_kept(keyed: Enqueuer[...], frozen:
     assert read(claims[2].id).errors[-1]["reason"] == f"superseded by #{claims[0].id}"
 
 
+@pytest.mark.parametrize("delays", [(30, 10), (10, 30)])
+def test_one_that_several_give_way_to_is_brought_forward_to_the_earliest_time(
+    keyed: Enqueuer[...], frozen: FrozenClock, delays: tuple[int, int]
+) -> None:
+    claims = []
+    for number in range(2):
+        keyed.later(number)
+        claims.append(claim_one())
+    rival = keyed.after(60).later(2)
+    runs = [(claim, Snoozed(delay=seconds(delay))) for claim, delay in zip(claims, delays, strict=True)]
+    assert lifecycle.settle(connection(), runs) == []
+    assert [place_of(claim.id) for claim in claims] == [Place.CANCELLED, Place.CANCELLED]
+    assert read(rival.pk).run_at == NOON + seconds(10)
+
+
 def test_other_jobs_of_the_batch_are_written_as_ever(keyed: Enqueuer[...]) -> None:
     claim, _ = run_and_queue(keyed)
     others = []
