@@ -14,6 +14,7 @@ from django.contrib.auth.models import Group
 from django.db import OperationalError, transaction
 
 from django_jobs import enqueue, lifecycle
+from django_jobs.clock import FrozenClock
 from django_jobs.exceptions import DuplicateJob, KeyContended, KeyHeld
 from django_jobs.models import Job
 from django_jobs.outcomes import Failed, Outcome, Released, Retried, Snoozed, Succeeded
@@ -24,7 +25,7 @@ from django_jobs.stores import store_for
 from django_jobs.transitions import Place
 from tests.declaring import declared
 from tests.factories import NOON, claim_one, failure, place_of, read, seconds, take, write
-from tests.lifecycle.hearing import connection, settle
+from tests.lifecycle.hearing import Heard, connection, settle
 from tests.racing import PATIENCE, Somebody, at_once, between, somebody
 from tests.system.processes import until
 
@@ -399,6 +400,48 @@ def test_who_was_given_a_holder_that_is_gone_when_it_is_read_asks_again(
     else:
         with pytest.raises(KeyContended):
             keyed.later(1)
+
+
+# -- who is told
+
+
+@pytest.mark.parametrize("call", ["later", "later_many"])
+def test_only_new_jobs_and_replaced_ones_are_told(keyed: Enqueuer[...], heard: list[Heard], call: str) -> None:
+    def ask(number: int, reaction: Any) -> None:
+        asking = keyed.using(on_duplicate=reaction)
+        if call == "later":
+            asking.later(number)
+        else:
+            asking.later_many([(number,), (number,)])
+
+    told = []
+    for number, reaction in enumerate(["return", "return", "replace"]):
+        heard.clear()
+        ask(number, reaction)
+        told.append([(one.signal, one.said["job_id"]) for one in heard])
+    [job_id] = arguments()
+    # Of twins in one call that replace, each has replaced something.
+    assert told == [
+        [("job_enqueued", job_id)],
+        [],
+        [("job_enqueued", job_id)] * (1 if call == "later" else 2),
+    ]
+
+
+@pytest.mark.parametrize("is_committed", [True, False], ids=["commit", "rollback"])
+def test_a_holder_that_has_expired_is_told_when_the_caller_that_met_it_has_committed(
+    keyed: Enqueuer[...], heard: list[Heard], frozen: FrozenClock, *, is_committed: bool
+) -> None:
+    holder = keyed.using(expires=5).later(1)
+    frozen.advance(seconds(5))
+    heard.clear()
+    with transaction.atomic():
+        assert not keyed.later(2).duplicate
+        assert heard == []
+        transaction.set_rollback(not is_committed)
+    told = [one.said["ids"] for one in heard if one.signal == "jobs_expired"]
+    assert told == ([(holder.pk,)] if is_committed else [])
+    assert place_of(holder.pk) is (Place.CANCELLED if is_committed else Place.READY)
 
 
 # -- a time that is over

@@ -283,6 +283,17 @@ def test_what_is_rolled_back_in_a_block_does_not_count() -> None:
         transaction.set_rollback(True)
 
 
+def test_a_block_that_is_not_known_as_one_is_checked_at_its_beginning_and_at_its_end() -> None:
+    with pytest.raises(AssertionError, match=r"^Not enqueued"), (found := assert_enqueued(greet)):
+        greet.later(name="Ada")
+    greet.later(name="Bo")
+    with pytest.raises(AssertionError, match=r"^Not enqueued"), (found := assert_enqueued(greet)):
+        pass
+    with (found := assert_enqueued(greet)):
+        greet.later(name="Cy")
+    assert [job.kwargs for job in found] == [{"name": "Cy"}]
+
+
 def test_a_block_lets_exceptions_pass() -> None:
     with pytest.raises(LookupError), assert_enqueued(greet):
         raise LookupError
