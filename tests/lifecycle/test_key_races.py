@@ -702,7 +702,8 @@ def test_however_workers_and_people_meet_no_end_is_lost_and_no_two_jobs_give_way
         if row.errors[-1]["kind"] == "superseded":
             rival = read(int(row.errors[-1]["reason"].partition("#")[2].partition(";")[0]))
             assert rival.args == row.args
-            assert f"superseded by #{row.pk}" not in str(rival.errors[-1:])
+            # One that was retried by hand since then may still tell of the time before.
+            assert rival.state != "CANCELLED" or f"superseded by #{row.pk}" not in str(rival.errors[-1:])
 
 
 # -- by hand
