@@ -68,6 +68,11 @@ LISTED: tuple[Redundant, ...] = (
         on=("sqlite",),
     ),
     *_each(
+        "DELETE: {wait} for {wait_to_delete}",
+        "a row is deleted as soon as it is locked, which waits for who refers to it; a plan may lock all of them first",
+        on=("postgresql",),
+    ),
+    *_each(
         "BEAT: without order by c.identity",
         "a command beats for workers of its own, whose rows nobody else writes; the order is a second fence",
     ),
