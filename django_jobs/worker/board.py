@@ -84,6 +84,8 @@ class Board:
         self._memory = memory
         self._ints = memoryview(memory).cast("q")
         self._floats = memoryview(memory).cast("d")
+        # Those of all slots, read at once: going through hundreds of places takes as long as a round trip.
+        self._tokens = self._ints[_HEADER + _TOKEN :: _SLOT]
         self._lock = Lock()
         self._places: dict[Lease, int] = {}
         self._free = [_HEADER + _SLOT * place for place in reversed(range(self.capacity))]
@@ -191,7 +193,7 @@ class Board:
 
     def flag(self, lease: Lease, flag: Flag) -> None:
         """Say something about a job in hand; nothing happens where it isn't any more."""
-        for place in range(_HEADER, _HEADER + _SLOT * self.capacity, _SLOT):
+        for place in self._taken_places():
             if self._ints[place + _TOKEN] == lease.token and self._ints[place + _ID] == lease.id:
                 self._ints[place + _FLAGS] |= flag
 
@@ -200,12 +202,15 @@ class Board:
     @property
     def in_hand(self) -> int:
         """How many jobs are in hand."""
-        return sum(self._ints[place + _TOKEN] != 0 for place in range(_HEADER, _HEADER + _SLOT * self.capacity, _SLOT))
+        return self.capacity - self._tokens.tolist().count(0)
 
     def entries(self) -> list[Entry]:
         """List what is in hand, in the order of ids."""
-        found = [self._read(place) for place in range(_HEADER, _HEADER + _SLOT * self.capacity, _SLOT)]
+        found = [self._read(place) for place in self._taken_places()]
         return sorted((entry for entry in found if entry), key=lambda entry: entry.lease.id)
+
+    def _taken_places(self) -> list[int]:
+        return [_HEADER + _SLOT * slot for slot, token in enumerate(self._tokens.tolist()) if token]
 
     def _read(self, place: int) -> Entry | None:
         token = self._ints[place + _TOKEN]
