@@ -24,7 +24,7 @@ TRIES = 3
 """So often a key is tried for whose holder is gone again when it is looked for."""
 
 MOST_EXPIRED = 1_000
-"""So many jobs are expired at the most where one of them might stand for another."""
+"""So many jobs are expired at a time where one of them might stand for another."""
 
 
 # -- queueing
@@ -192,11 +192,11 @@ def _rivals(connection: BaseDatabaseWrapper, keys: Collection[str]) -> dict[str,
     """Find those that wait and hold these keys, but what has expired: it will never run, and so stands for nobody."""
     store = store_for(connection.alias)
     found = store.find_holders(connection, keys, waiting=True)
-    if any(rival.expires_at is not None for rival in found.values()):
+    while any(rival.expires_at is not None for rival in found.values()):
         # As the chores do, passing over what is locked, since a worker waits for nobody.
-        expired = store.expire(connection, limit=MOST_EXPIRED)
-        if _tell_expired(connection, expired):
-            found = store.find_holders(connection, keys, waiting=True)
+        if not _tell_expired(connection, store.expire(connection, limit=MOST_EXPIRED)):
+            break
+        found = store.find_holders(connection, keys, waiting=True)
     return {key: rival.id for key, rival in found.items()}
 
 

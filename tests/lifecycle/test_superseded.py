@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import connections
+from django.test import TestCase
 
 from django_jobs import lifecycle
 from django_jobs.clock import FrozenClock
@@ -19,7 +20,18 @@ from django_jobs.records import Claim, Failure, HeldRow
 from django_jobs.stores import store_for
 from django_jobs.transitions import Place
 from tests.declaring import declared
-from tests.factories import NOON, another_connection, claim_one, failure, locked, place_of, read, seconds, take
+from tests.factories import (
+    NOON,
+    another_connection,
+    claim_one,
+    failure,
+    locked,
+    place_of,
+    queue_job,
+    read,
+    seconds,
+    take,
+)
 from tests.lifecycle.hearing import Heard, connection, settle, words
 
 pytestmark = pytest.mark.django_db
@@ -158,12 +170,26 @@ class TestBesideOneThatExpires:
         rival = keyed.using(expires=5).later(2)
         frozen.advance(seconds(5))
         heard.clear()
-        assert settle(claim, Retried(failure=failure(reason="no"), delay=seconds(7))) == []
+        with TestCase.captureOnCommitCallbacks(execute=True):
+            assert settle(claim, Retried(failure=failure(reason="no"), delay=seconds(7))) == []
         row, other = read(claim.id), read(rival.pk)
         assert (row.state, row.run_at, row.errors[-1]["kind"]) == ("READY", NOON + seconds(12), "error")
         assert (other.state, other.errors[-1]["kind"]) == ("CANCELLED", "expired")
         assert keyed.later().pk == claim.id
-        assert [one.said["ids"] for one in heard if one.signal == "jobs_expired"] in ([], [(rival.pk,)])
+        assert [one.said["ids"] for one in heard if one.signal == "jobs_expired"] == [(rival.pk,)]
+
+    def test_however_many_others_have_expired_before_it(
+        self, keyed: Enqueuer[...], frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("django_jobs.lifecycle.keys.MOST_EXPIRED", 1)
+        keyed.later(1)
+        claim = claim_one()
+        for number in range(3):
+            queue_job(expires=seconds(number))
+        rival = keyed.using(expires=5).later(2)
+        frozen.advance(seconds(5))
+        settle(claim, Snoozed(delay=seconds(7)))
+        assert [place_of(claim.id), place_of(rival.pk)] == [Place.READY, Place.CANCELLED]
 
     def test_nor_is_it_where_its_worker_has_died(self, keyed: Enqueuer[...], frozen: FrozenClock) -> None:
         keyed.later(1)
