@@ -152,7 +152,7 @@ def _change(claim: Claim, ending: Ending) -> Change:
     """Decide what is, or would be, written."""
     if isinstance(ending, Committed):
         return _kept(claim, ending.success)
-    return transitions.settle(claim, ending.failure if isinstance(ending, InDoubt) else ending)
+    return transitions.settle(claim, _unwritten(ending))
 
 
 def _kept(claim: Claim, success: Succeeded) -> Change:
