@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from django_jobs.context import Attempt, current_attempt
     from django_jobs.exceptions import Cancel, GiveUp, Retry, Snooze
     from django_jobs.performers import aenqueue, enqueue, get_performer, job, named, registered
+    from django_jobs.queue_handles import queues
     from django_jobs.worker.turn import work_one
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Attempt", "Cancel", "GiveUp", "Retry", "Snooze", "aenqueue", "backoff", "current_attempt", "enqueue",
-    "get_performer", "job", "named", "registered", "work_one",
+    "get_performer", "job", "named", "queues", "registered", "work_one",
 ]  # fmt: skip
 
 _HOMES = {
@@ -34,6 +35,7 @@ _HOMES = {
     "get_performer": "performers",
     "job": "performers",
     "named": "performers",
+    "queues": "queue_handles",
     "registered": "performers",
     "work_one": "worker.turn",
 }

@@ -5,10 +5,15 @@ Exception
 │   ├── UnencodableValue        (TypeError) an argument or result that can't be stored, with its path
 │   ├── ArgumentsTooLarge       (ValueError) more than MAX_ARGS_BYTES
 │   ├── UndecodableValue        (ValueError) stored text that doesn't give a value back
+│   ├── InstanceGone            (LookupError) the model instance that a stored value refers to is no longer there
 │   ├── UnknownPerformer        (LookupError) no performer has that name
 │   ├── RunFailed               a job that its caller ran has failed, and no exception says why
 │   ├── DuplicateJob            another job holds the key, and the call said `on_duplicate="raise"`
 │   ├── KeyContended            whoever held the key was gone again each time that was looked
+│   ├── WaitEnded               a job that somebody waited for has come to another end than success
+│   │   ├── WaitFailed          it has failed for good
+│   │   ├── WaitCancelled       it was cancelled, has expired or was superseded
+│   │   └── WaitGone            its row is no longer there
 │   └── VerbRefused             a verb by hand that doesn't fit the job's state
 │       ├── JobGone             no such row any more
 │       ├── JobWaiting          it hasn't come to its end
@@ -31,7 +36,9 @@ BaseException
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 from django_jobs import durations
 
@@ -62,6 +69,15 @@ class UndecodableValue(JobsError, ValueError):
         self.problem = problem
 
 
+class InstanceGone(JobsError, LookupError):
+    """A model instance that a stored value refers to; `label` and `pk` say which."""
+
+    def __init__(self, label: str, pk: object) -> None:
+        super().__init__(f"the {label} {pk!r:.80} no longer exists")
+        self.label = label
+        self.pk = pk
+
+
 class UnknownPerformer(JobsError, LookupError):
     """No performer has that name or alias in this process."""
 
@@ -85,6 +101,38 @@ class KeyContended(JobsError):
     def __init__(self, key: str, *, tries: int) -> None:
         super().__init__(f"whoever held the key {key!r:.120} was gone again {tries} times; try again")
         self.key = key
+
+
+class WaitEnded(JobsError):
+    """A job that somebody waited for has come to another end than success; `job_id` says which."""
+
+    def __init__(self, message: str, *, job_id: int) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class WaitFailed(WaitEnded):
+    """The job has failed for good; `error` is the newest entry of its `errors`, empty where there is none."""
+
+    def __init__(self, job_id: int, error: Mapping[str, Any]) -> None:
+        super().__init__(f"job {job_id} has failed{_because(error)}", job_id=job_id)
+        self.error = error
+
+
+class WaitCancelled(WaitEnded):
+    """The job was cancelled, has expired or was superseded; `error` is the newest entry of its `errors`."""
+
+    def __init__(self, job_id: int, error: Mapping[str, Any]) -> None:
+        super().__init__(f"job {job_id} was cancelled{_because(error)}", job_id=job_id)
+        self.error = error
+
+
+class WaitGone(WaitEnded):
+    """The row of the job is no longer there, so nobody knows what it came to."""
+
+
+def _because(error: Mapping[str, Any]) -> str:
+    return f": {reason}" if (reason := error.get("reason")) else ""
 
 
 class VerbRefused(JobsError):

@@ -37,6 +37,8 @@ def connect() -> None:
         (signals.jobs_reclaimed, _on_reclaimed),
         (signals.jobs_expired, _on_expired),
         (signals.jobs_pruned, _on_pruned),
+        (signals.queue_paused, _on_queue_paused),
+        (signals.queue_resumed, _on_queue_resumed),
         (signals.worker_started, _on_worker_started),
         (signals.worker_stopped, _on_worker_stopped),
         (signals.odd, _on_odd),
@@ -203,6 +205,16 @@ def _on_expired(*, ids: tuple[int, ...], **_: Any) -> None:
 
 def _on_pruned(*, count: int, **_: Any) -> None:
     worker_log.info("pruned %s past keeping", _jobs(count), extra={"event": "jobs.pruned"})
+
+
+def _on_queue_paused(*, queue: str, by: str, reason: str, **_: Any) -> None:
+    said = ": ".join(filter(None, (_one_line(by), _one_line(reason))))
+    extra = {"event": "queue.paused", "queue": queue}
+    worker_log.warning("queue %s is paused%s", queue, f" ({said})" if said else "", extra=extra)
+
+
+def _on_queue_resumed(*, queue: str, **_: Any) -> None:
+    worker_log.warning("queue %s goes on", queue, extra={"event": "queue.resumed", "queue": queue})
 
 
 # -- a worker

@@ -63,6 +63,12 @@ jobs_expired = Signal()
 jobs_pruned = Signal()
 """Finished jobs past their keeping were deleted. Arguments: `count`."""
 
+queue_paused = Signal()
+"""After the commit. Arguments: `queue`, `by` ('' for nobody in particular), `reason`."""
+
+queue_resumed = Signal()
+"""After the commit. Arguments: `queue`."""
+
 worker_started = Signal()
 """A worker begins to claim. Arguments: `identity`, `queues` (None: all), `concurrency`."""
 

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_jobs import clock, lifecycle
 from django_jobs.models.fields import DatabaseNow, InstantField
+from django_jobs.models.waiting import await_result, wait_result
 from django_jobs.performers.options import Reschedule, check_places
 from django_jobs.records import Draft, Moved, NewJob
 from django_jobs.states import FINISHED, State
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
+    from django_jobs.durations import Duration
     from django_jobs.records import Claim, Inserted
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
@@ -422,6 +424,21 @@ class Job(models.Model):
             unique_for=kept,
         )  # fmt: skip
         return NewJob(draft, _text(self.args), _text(self.kwargs), self.unique_key, self.waiting_key)
+
+    def wait_result(self, timeout: Duration | None) -> Any:
+        """Wait until the job has succeeded, and give its result as it was returned; then the instance is as its row.
+
+        It looks at the row, first after 20 ms and then ever more seldom, at least once a second. `timeout` is a
+        duration; with 0 it looks once, and None waits for as long as it takes. Raises WaitFailed, WaitCancelled,
+        WaitGone (the row was deleted; one with keep=0 goes as it succeeds), TimeoutError; at once RuntimeError within
+        `atomic()` on the jobs' database, and SynchronousOnlyOperation in a running event loop; UndecodableValue and
+        InstanceGone where the result can't be read.
+        """
+        return wait_result(self, timeout, using=self._written_at())
+
+    async def await_result(self, timeout: Duration | None) -> Any:
+        """Do as `wait_result`, from async code; the event loop is free meanwhile."""
+        return await await_result(self, timeout, using=self._written_at())
 
     async def areschedule(self, **places: Unpack[Reschedule]) -> None:
         """Do as `reschedule`, from async code."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 from django_jobs import lifecycle
 from django_jobs.conf import NAME
 from django_jobs.performers.declare import job
-from django_jobs.performers.instances import reference
+from django_jobs.performers.instances import reference, resolve
 from django_jobs.performers.naming import follow_up, named
 from django_jobs.performers.options import UNSET, JobOptions, Options, Policy, Unset
 from django_jobs.performers.performer import Enqueuer, Performer
-from django_jobs.performers.queueing import aenqueue, enqueue
+from django_jobs.performers.queueing import aenqueue, enqueue, refuse_in_event_loop
 from django_jobs.performers.registry import (
     AnyPerformer,
     clashes,
@@ -28,7 +28,7 @@ from django_jobs.performers.registry import (
 __all__ = [
     "NAME", "UNSET", "AnyPerformer", "Enqueuer", "JobOptions", "Options", "Performer", "Policy", "Unset", "aenqueue",
     "clashes", "discover", "enqueue", "find_performer", "forget", "get_performer", "job", "known_names", "named",
-    "reference", "registered", "undiscovered",
+    "reference", "refuse_in_event_loop", "registered", "resolve", "undiscovered",
 ]  # fmt: skip
 
 lifecycle.prepare_follow_ups_by(follow_up)

@@ -7,7 +7,6 @@ covered is what belongs to the thread or the process: thread-locals, the working
 
 from __future__ import annotations
 
-from django_jobs.runner.call import resolve
 from django_jobs.runner.run import arun, broken, interrupted, is_async, note_errors, rehearse, run
 from django_jobs.runner.surroundings import close_connections
 
@@ -19,6 +18,5 @@ __all__ = [
     "is_async",
     "note_errors",
     "rehearse",
-    "resolve",
     "run",
 ]

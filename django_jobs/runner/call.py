@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from django.apps import apps
-from django.core.exceptions import ObjectDoesNotExist, ValidationError
-from django.db import connections
 
-from django_jobs import codec
+from django_jobs import codec, performers
 from django_jobs.conf import settings
 from django_jobs.context import Attempt
-from django_jobs.exceptions import GiveUp, UndecodableValue
+from django_jobs.exceptions import GiveUp, InstanceGone, UndecodableValue
 from django_jobs.performers import AnyPerformer
 from django_jobs.records import Claim
 from django_jobs.runner.surroundings import Interrupter
@@ -51,7 +49,7 @@ def call_of(claim: Claim, performer: AnyPerformer, interrupter: Interrupter) -> 
 
 def _decoded(claim: Claim) -> tuple[list[object], dict[str, object], dict[str, Any]]:
     try:
-        args, kwargs = codec.decode_arguments(claim.args, claim.kwargs, resolve=resolve)
+        args, kwargs = codec.decode_arguments(claim.args, claim.kwargs, resolve=_resolved)
         meta = {} if claim.meta == "{}" else codec.decode(claim.meta, path="meta")
     except UndecodableValue as error:
         message = f"the stored arguments can't be read by this code: {error}"
@@ -59,24 +57,12 @@ def _decoded(claim: Claim) -> tuple[list[object], dict[str, object], dict[str, A
     return args, kwargs, meta if isinstance(meta, dict) else {}
 
 
-def resolve(ref: codec.ModelRef) -> object:
-    """Fetch a model instance fresh."""
+def _resolved(ref: codec.ModelRef) -> object:
     try:
-        model = apps.get_model(ref.label)
-    except (LookupError, ValueError) as error:
-        message = f"the stored arguments name the model {ref.label}, which isn't here"
-        raise Misfit(message) from error
-    if ref.alias not in connections:
-        message = f"the stored arguments name the database {ref.alias}, which isn't here"
-        raise Misfit(message)
-    try:
-        return model._base_manager.using(ref.alias).get(pk=ref.pk)
-    except ObjectDoesNotExist:
-        message = f"the {ref.label} that this job was queued for no longer exists"
+        return performers.resolve(ref)
+    except InstanceGone as gone:
+        message = f"the {gone.label} that this job was queued for no longer exists"
         raise GiveUp(message) from None
-    except (TypeError, ValueError, ValidationError) as error:
-        message = f"the stored arguments hold a key that {ref.label} doesn't take"
-        raise Misfit(message) from error
 
 
 def _errors_of(claim: Claim) -> list[dict[str, Any]]:

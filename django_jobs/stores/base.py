@@ -60,6 +60,9 @@ MOST_ERRORS = 20
 ENTRY_BYTES = 3_000
 """The texts of an entry of errors are cut to so many bytes when they are written."""
 
+PAUSED_BY_LENGTH = 150
+"""So many characters are kept of who paused a queue."""
+
 CUT_MARK = "\n…\n"
 
 
@@ -425,6 +428,16 @@ class Store(ABC):
     def queues(self, connection: BaseDatabaseWrapper, ids: Iterable[int]) -> set[str]:
         """Read which queues rows wait under."""
         return {row[0] for row in self.run(connection, statements.QUEUES, {"ids": _id_rows(ids)})}
+
+    def pause(self, connection: BaseDatabaseWrapper, queue: str, *, by: str, reason: str) -> bool:
+        """Have no job of a queue be claimed, and say whether that is new."""
+        values = {"queue": queue, "by": clean(by)[:PAUSED_BY_LENGTH], "reason": clean(reason)}
+        [(is_new,)] = self.run(connection, statements.PAUSE, values)
+        return bool(is_new)
+
+    def resume(self, connection: BaseDatabaseWrapper, queue: str) -> bool:
+        """Have jobs of a queue be claimed again, and say whether it was paused."""
+        return bool(self.run(connection, statements.RESUME, {"queue": queue}))
 
     # -- a loop's own connection
 

@@ -535,6 +535,20 @@ with todo as materialized (
 delete from {job} as job {using:todo} {returning:id}
 """
 
+# Gives whether it was paused by this: who pauses it again says anew who and why, and since when stays.
+PAUSE = """
+insert into {queue} as queue (name, paused_at, paused_by, reason) values (%(queue)s, {now}, %(by)s, %(reason)s)
+on conflict (name) do update set paused_at = coalesce(queue.paused_at, excluded.paused_at),
+  paused_by = excluded.paused_by, reason = excluded.reason
+returning case when paused_at = {now} then 1 else 0 end
+"""
+
+RESUME = """
+update {queue} as queue set paused_at = null, paused_by = '', reason = ''
+where queue.name = %(queue)s and queue.paused_at is not null
+returning name
+"""
+
 # One statement for all workers of a supervisor, however long they live: a row that went missing comes back.
 BEAT = """
 insert into {worker} as worker (identity, host, pid, queues, slots, versions, started_at, claimed_at, beat_at)
@@ -595,6 +609,6 @@ WHOLE = (
     "SUPERSEDE_LAPSED", "FORWARD", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO",
     "LET_GO_LAPSED", "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "RESCHEDULE",
     "KEY_HOLDER", "DELETE", "PRUNABLE_AFTER", "PRUNE", "PRUNE_ONE", "PULSE", "CLAIM_THIS", "BEAT", "SIGN_OFF",
-    "SWEEP", "WORKERS", "EXPIRE_UNIQUE", "EXPIRE_WAITING", "KEYS",
+    "SWEEP", "WORKERS", "EXPIRE_UNIQUE", "EXPIRE_WAITING", "KEYS", "PAUSE", "RESUME",
 )  # fmt: skip
 """The names of those above that are run as they are; CLAIM and NEXT_DUE are composed."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from django_jobs import codec, durations, runner
+from django_jobs import codec, durations
 from django_jobs.exceptions import UndecodableValue
-from django_jobs.performers import Enqueuer, reference
+from django_jobs.performers import Enqueuer, reference, resolve
 from django_jobs.testing.targets import Target, aliases_of, enqueuer_of, name_of
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _call(name: str, args: Iterable[object], kwargs: Mapping[str, object]) -> st
 
 def _fetched(ref: codec.ModelRef) -> object:
     try:
-        return runner.resolve(ref)
+        return resolve(ref)
     except Exception:  # noqa: BLE001 - gone, or of a model that isn't here
         return ref
 

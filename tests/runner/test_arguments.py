@@ -248,17 +248,17 @@ def test_a_model_instance_of_another_database_comes_from_there(form: Form) -> No
 @pytest.mark.parametrize(
     ("reference", "problem"),
     [
-        ({"label": "shop.Gone", "pk": 1, "alias": "default"}, "name the model shop.Gone, which isn't here"),
-        ({"label": "nonsense", "pk": 1, "alias": "default"}, "name the model nonsense, which isn't here"),
-        ({"label": "auth.Group", "pk": 1, "alias": "gone"}, "name the database gone, which isn't here"),
-        ({"label": "auth.Group", "pk": "text", "alias": "default"}, "hold a key that auth.Group doesn't take"),
-        ({"label": "auth.Group", "pk": [1], "alias": "default"}, "hold a key that auth.Group doesn't take"),
+        ({"label": "shop.Gone", "pk": 1, "alias": "default"}, "shop.Gone: no such model is here"),
+        ({"label": "nonsense", "pk": 1, "alias": "default"}, "nonsense: no such model is here"),
+        ({"label": "auth.Group", "pk": 1, "alias": "gone"}, "auth.Group: no database gone is here"),
+        ({"label": "auth.Group", "pk": "text", "alias": "default"}, "auth.Group: it takes no such key"),
+        ({"label": "auth.Group", "pk": [1], "alias": "default"}, "auth.Group: it takes no such key"),
     ],
 )
 def test_a_model_or_database_that_is_gone_is_a_misfit(reference: dict[str, Any], problem: str) -> None:
     run = overwritten("args", json.dumps([{"$model": reference}]))
     assert (run.job.state, run.error["kind"]) == ("FAILED", "misfit")
-    assert run.reason == f"the stored arguments {problem}"
+    assert run.reason == f"the stored arguments can't be read by this code: {problem}"
 
 
 def test_a_key_beyond_every_number_is_a_row_that_is_gone() -> None:
