@@ -70,3 +70,14 @@ def _shown(value: object) -> str:
     except Exception:  # noqa: BLE001 - a message about a bad value must not fail on the value
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def words(seconds: float) -> str:
+    """Write a length of time for people, in the largest unit that leaves a number above one: "45 s", "3 min", "2 h"."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7_200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3_600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} d"

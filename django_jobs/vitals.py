@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
+from django_jobs.durations import words
 from django_jobs.records import WorkerSeen
 
 
@@ -79,10 +80,10 @@ def _trouble(worker: WorkerSeen, limits: Limits) -> Trouble | None:
 def _worker_problems(worker: WorkerSeen, trouble: Trouble | None) -> list[str]:
     if trouble is Trouble.CLAIMLESS:
         age = worker.age if worker.claim_age is None else worker.claim_age
-        return [f"worker {worker.identity} beats but claims nothing, for {_words(age)}"]
+        return [f"worker {worker.identity} beats but claims nothing, for {words(age)}"]
     # One that is gone and holds nothing is no problem: others do its work.
     if trouble is Trouble.SILENT and worker.in_hand:
-        return [f"worker {worker.identity} hasn't beaten for {_words(worker.beat_age)} and holds {worker.in_hand} jobs"]
+        return [f"worker {worker.identity} hasn't beaten for {words(worker.beat_age)} and holds {worker.in_hand} jobs"]
     return []
 
 
@@ -92,12 +93,6 @@ def _queue_problems(queue: QueueSeen, alive: Sequence[WorkerSeen], limits: Limit
     if not any(not worker.queues or queue.name in worker.queues for worker in alive):
         return [f"queue {queue.name} has jobs due, and no live worker serves it: runjobs -q {queue.name}"]
     if limits.max_wait is not None and queue.oldest > limits.max_wait.total_seconds():
-        longest = _words(limits.max_wait.total_seconds())
-        return [f"a job in queue {queue.name} has waited for {_words(queue.oldest)}, longer than {longest}"]
+        longest = words(limits.max_wait.total_seconds())
+        return [f"a job in queue {queue.name} has waited for {words(queue.oldest)}, longer than {longest}"]
     return []
-
-
-def _words(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.0f} h"

@@ -12,10 +12,12 @@ connection, in the caller's transaction.
 from __future__ import annotations
 
 from django_jobs.lifecycle.by_hand import (
+    ahead,
     cancel,
     cancel_one,
     delete,
     delete_one,
+    key_holder,
     moved_and_why,
     reschedule,
     reschedule_one,
@@ -61,11 +63,11 @@ from django_jobs.lifecycle.running import (
 from django_jobs.lifecycle.waking import SILENCE
 
 __all__ = [
-    "CHUNK", "LOCKED_PAUSES", "SILENCE", "SWEEP_AGE", "TRIES", "Pruned", "Run", "beat", "begin", "begin_life", "bury",
-    "came_to", "cancel", "cancel_one", "cancel_statement", "claim", "claim_this", "dedicate", "delete", "delete_one",
-    "disown", "enqueue", "enqueue_many", "expire", "hang_up", "hear", "lapsed", "listen", "moved_and_why",
-    "needs_proof", "new_token", "next_due", "notify", "pause", "prepare_follow_ups_by", "prepare_if_direct", "prune",
-    "prune_round", "pulse", "reclaim", "refused", "release", "renew", "reschedule", "reschedule_one", "resume", "retry",
-    "retry_one", "settle", "settle_within", "sign_off", "still_held", "stopping", "sweep", "tell_of_pruned", "unlisten",
-    "workers",
+    "CHUNK", "LOCKED_PAUSES", "SILENCE", "SWEEP_AGE", "TRIES", "Pruned", "Run", "ahead", "beat", "begin", "begin_life",
+    "bury", "came_to", "cancel", "cancel_one", "cancel_statement", "claim", "claim_this", "dedicate", "delete",
+    "delete_one", "disown", "enqueue", "enqueue_many", "expire", "hang_up", "hear", "key_holder", "lapsed", "listen",
+    "moved_and_why", "needs_proof", "new_token", "next_due", "notify", "pause", "prepare_follow_ups_by",
+    "prepare_if_direct", "prune", "prune_round", "pulse", "reclaim", "refused", "release", "renew", "reschedule",
+    "reschedule_one", "resume", "retry", "retry_one", "settle", "settle_within", "sign_off", "still_held", "stopping",
+    "sweep", "tell_of_pruned", "unlisten", "workers",
 ]  # fmt: skip

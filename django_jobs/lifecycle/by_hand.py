@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -194,6 +195,20 @@ _REFUSALS: dict[str, tuple[type[VerbRefused], str]] = {
     "failed": (JobFinished, "has failed"),
     "cancelled": (JobFinished, "was cancelled before"),
 }
+
+
+def key_holder(job_id: int, *, using: str | None = None) -> int | None:
+    """Find another job that holds the key of this one."""
+    connection = connections[using or settings().database]
+    return store_for(connection.alias).key_holder(connection, job_id)
+
+
+def ahead(job_id: int, *, queue: str, priority: int, run_at: datetime, limit: int, using: str | None = None) -> int:
+    """Count the due jobs that a claim of this queue takes before this one; of each priority at most `limit`."""
+    connection = connections[using or settings().database]
+    return store_for(connection.alias).ahead(
+        connection, job_id, queue=queue, priority=priority, run_at=run_at, limit=limit
+    )
 
 
 def _few(ids: list[int]) -> str:

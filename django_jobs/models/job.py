@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from django_jobs import clock, lifecycle
+from django_jobs.models.facts import explained
 from django_jobs.models.fields import DatabaseNow, InstantField
 from django_jobs.models.waiting import await_result, wait_result
 from django_jobs.performers.options import Reschedule, check_places
@@ -53,9 +54,17 @@ class JobQuerySet(models.QuerySet["Job", "Job"]):
         """Find jobs that a worker runs."""
         return self.filter(state=State.RUNNING)
 
+    def succeeded(self) -> JobQuerySet:
+        """Find jobs that have succeeded."""
+        return self.filter(state=State.SUCCESSFUL)
+
     def failed(self) -> JobQuerySet:
         """Find jobs that failed for good."""
         return self.filter(state=State.FAILED)
+
+    def cancelled(self) -> JobQuerySet:
+        """Find jobs that were cancelled, have expired or were superseded, held or not."""
+        return self.filter(state=State.CANCELLED)
 
     def in_queue(self, queue: str) -> JobQuerySet:
         """Find the jobs of one queue."""
@@ -373,6 +382,15 @@ class Job(models.Model):
         """Whether no attempt is left."""
         return self.attempts >= self.max_attempts
 
+    def as_dict(self) -> dict[str, Any]:
+        """Give the row, as this instance has it, as plain values that JSON knows, by the names of its columns.
+
+        Instants are ISO 8601 texts in UTC, lengths of time seconds; `args`, `kwargs` and `result` are in the form in
+        which they are stored. The token stays here: who knows it could write in the name of the claim.
+        """
+        fields = [field.attname for field in self._meta.concrete_fields if field.attname != "token"]
+        return {name: _plain(getattr(self, name)) for name in fields}
+
     def retry(self) -> None:
         """Make the job READY now, with at least one more attempt.
 
@@ -440,6 +458,17 @@ class Job(models.Model):
         """Do as `wait_result`, from async code; the event loop is free meanwhile."""
         return await await_result(self, timeout, using=self._written_at())
 
+    def explain(self) -> str:
+        """Say in plain words why the job doesn't run just now, or what it came to: a line for each thing.
+
+        It is read anew, with its queue, the workers, and how many due jobs come before it; this instance stays.
+        """
+        return explained(self.pk, using=self._written_at())
+
+    async def aexplain(self) -> str:
+        """Do as `explain`, from async code."""
+        return await sync_to_async(self.explain)()
+
     async def areschedule(self, **places: Unpack[Reschedule]) -> None:
         """Do as `reschedule`, from async code."""
         await sync_to_async(partial(self.reschedule, **places))()
@@ -480,6 +509,10 @@ def _until(new: NewJob, inserted: Inserted) -> datetime | None:
 
 def _text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value
 
 
 def _mapping(text: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
@@ -18,6 +17,7 @@ from django.db import connections
 
 from django_jobs import clock, codec, durations, performers
 from django_jobs.exceptions import WaitCancelled, WaitFailed, WaitGone
+from django_jobs.models.facts import newest_error
 from django_jobs.states import FINISHED, State
 
 if TYPE_CHECKING:
@@ -117,9 +117,9 @@ class _Wait:
         """Give what the job returned, if it has succeeded. Raises WaitFailed or WaitCancelled, and as `decode` does."""
         job = self._job
         if job.state == State.FAILED:
-            raise WaitFailed(job.pk, _newest(job.errors))
+            raise WaitFailed(job.pk, newest_error(job.errors))
         if job.state == State.CANCELLED:
-            raise WaitCancelled(job.pk, _newest(job.errors))
+            raise WaitCancelled(job.pk, newest_error(job.errors))
         if job.result is None:
             return None
         return codec.decode(json.dumps(job.result), path="result", resolve=performers.resolve)
@@ -133,7 +133,3 @@ class _Wait:
                 "after its commit, and its locks may keep workers waiting; wait after the atomic() block"
             )
             raise RuntimeError(message)
-
-
-def _newest(errors: object) -> Mapping[str, Any]:
-    return errors[-1] if isinstance(errors, list) and errors else {}

@@ -416,6 +416,21 @@ class Store(ABC):
         rows = self.run(connection, statements.KEY_HOLDER, {"id": job_id})
         return rows[0][0] if rows else None
 
+    def ahead(
+        self, connection: BaseDatabaseWrapper, job_id: int, *, queue: str, priority: int, run_at: datetime, limit: int
+    ) -> int:
+        """Count the due rows that a claim of this queue takes before this one; of each priority at most `limit`."""
+        values = {
+            "id": job_id,
+            "queues": _dump([{"queue": queue, "room": None}]),
+            "last_queue": "",
+            "priority": priority,
+            "run_at": self.write_instant(run_at),
+            "limit": limit,
+        }
+        [(count,)] = self.run(connection, statements.AHEAD, values)
+        return int(count)
+
     def delete(self, connection: BaseDatabaseWrapper, ids: Iterable[int]) -> set[int]:
         """Delete rows that nobody holds."""
         return self._ids(connection, statements.DELETE, {"ids": _id_rows(ids)})

@@ -302,6 +302,22 @@ from open where open.room is null or open.room > 0
 """
 )
 
+# How many due jobs of its queue a claim would take before a job, counted to a bound in each (queue, priority) pair.
+AHEAD = (
+    WALK.replace("{served}", NAMED_QUEUES.strip())
+    + """
+select coalesce(sum((
+  select count(*) from (
+    select ready.id from {job} as ready
+    where ready.state = 'READY' and ready.name > '' and ready.queue = open.queue and ready.priority = open.priority
+      and ready.run_at <= {now} and (ready.run_at, ready.id) < (
+        case when open.priority > %(priority)s then {now} else {instant:%(run_at)s} end,
+        case when open.priority > %(priority)s then 9223372036854775807 else %(id)s end)
+    order by ready.run_at, ready.id limit %(limit)s) as before)), 0)
+from open where open.priority >= %(priority)s
+"""
+)
+
 RENEW = """
 with todo as materialized (
   select job.id from {rows:leases} join {job} as job on {by:c.id}
@@ -609,6 +625,6 @@ WHOLE = (
     "SUPERSEDE_LAPSED", "FORWARD", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO",
     "LET_GO_LAPSED", "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "RESCHEDULE",
     "KEY_HOLDER", "DELETE", "PRUNABLE_AFTER", "PRUNE", "PRUNE_ONE", "PULSE", "CLAIM_THIS", "BEAT", "SIGN_OFF",
-    "SWEEP", "WORKERS", "EXPIRE_UNIQUE", "EXPIRE_WAITING", "KEYS", "PAUSE", "RESUME",
+    "SWEEP", "WORKERS", "EXPIRE_UNIQUE", "EXPIRE_WAITING", "KEYS", "PAUSE", "RESUME", "AHEAD",
 )  # fmt: skip
 """The names of those above that are run as they are; CLAIM and NEXT_DUE are composed."""

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_jobs import clock
 from django_jobs.records import Lease, Places
 from django_jobs.states import State
 from django_jobs.stores.base import Store
@@ -163,6 +164,11 @@ def verbs(store: Store, connection: BaseDatabaseWrapper) -> Iterator[Verb]:
             name=f"next_due {kind}", call=lambda each=each: store.next_due(connection, each), by=("django_jobs_claim",),
             pages=200, steps=10,
         )  # fmt: skip
+    last = {"queue": "q0", "priority": 0, "run_at": clock.now()}
+    yield Verb(
+        name="ahead", call=lambda: store.ahead(connection, 10**12, **last, limit=ROUND), by=("django_jobs_claim",),
+        pages=3_000, steps=100,
+    )  # fmt: skip
     held, stopping = leases(connection, "RUNNING"), leases(connection, "CANCELLED")
     for name, state, gone, why in [
         ("succeed", State.SUCCESSFUL, False, None),
