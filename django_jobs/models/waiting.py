@@ -56,7 +56,7 @@ class _Wait:
 
     def __init__(self, job: Job, timeout: Duration | None, *, using: str) -> None:
         self._timeout = None if timeout is None else durations.parse(timeout, what="timeout").total_seconds()
-        if job.pk is None:
+        if job._state.adding:
             message = "wait_result(): this job isn't queued yet; it has an id after the commit of the transaction"
             raise RuntimeError(message)
         self._job = job

@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 
 from django_jobs import clock, codec, runner
 from django_jobs.outcomes import Outcome, Succeeded
-from django_jobs.performers import Performer, modes
+from django_jobs.performers import Performer, modes, resolve
 from django_jobs.performers.queueing import refuse_in_event_loop
 from django_jobs.records import Claim, Lease, NewJob
 from django_jobs.testing.targets import whole
@@ -84,7 +84,7 @@ def perform(
     if error is not None:
         raise error.with_traceback(own_traceback(error))
     assert isinstance(outcome, Succeeded)
-    return None if outcome.result is None else codec.decode(outcome.result, path="result", resolve=runner.resolve)
+    return None if outcome.result is None else codec.decode(outcome.result, path="result", resolve=resolve)
 
 
 def _refuse_strangers(job: object) -> None:

@@ -26,6 +26,7 @@ from django_jobs import (
     get_performer,
     job,
     named,
+    queues,
     registered,
 )
 from django_jobs.conf import DjangoJobs
@@ -39,8 +40,11 @@ from django_jobs.exceptions import (
     JobWaiting,
     KeyContended,
     KeyHeld,
+    WaitCancelled,
+    WaitFailed,
+    WaitGone,
 )
-from django_jobs.models import Job
+from django_jobs.models import Job, Queue
 from django_jobs.performers import Enqueuer
 from django_jobs.records import Moved, NewJob, Queued
 from django_jobs.testing import (
@@ -275,6 +279,44 @@ async def by_hand_in_async_code() -> None:
     assert_type(await Job.objects.failed().aretry(), Moved)
     assert_type(await Job.objects.ready().acancel("not needed"), Moved)
     assert_type(await Job.objects.ready().areschedule(queue="bulk"), Moved)
+
+
+# -- waiting, looking, pausing
+
+
+def wait_and_look() -> None:
+    one = summarise.later(5)
+    try:
+        one.wait_result("30s")
+    except WaitFailed as error:
+        assert_type(error.error["reason"], Any)
+    except (WaitCancelled, WaitGone) as error:
+        assert_type(error.job_id, int)
+    assert_type(one.explain(), str)
+    assert_type(one.as_dict(), dict[str, Any])
+    assert_type(Job.objects.succeeded().before(5).counts(), dict[str, dict[str, int]])
+    assert_type(Job.objects.cancelled().stored_names(), list[str])
+
+
+async def wait_in_async_code() -> None:
+    one = await Job.objects.aget(pk=5)
+    await one.await_result(timedelta(seconds=30))
+    assert_type(await one.aexplain(), str)
+
+
+def pause() -> None:
+    assert_type(queues["mail"].pause("the server moves", by="ann"), bool)
+    assert_type(queues["mail"].resume(), bool)
+    assert_type(queues["mail"].is_paused, bool)
+    assert_type(queues["mail"].counts(), dict[str, int])
+    assert_type(queues.paused(), list[Queue])
+
+
+async def pause_in_async_code() -> None:
+    assert_type(await queues["mail"].apause(), bool)
+    assert_type(await queues["mail"].aresume(), bool)
+    assert_type(await queues["mail"].acounts(), dict[str, int])
+    assert_type(await queues.apaused(), list[Queue])
 
 
 # -- testing
