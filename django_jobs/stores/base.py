@@ -422,8 +422,7 @@ class Store(ABC):
         """Count the due rows that a claim of this queue takes before this one; of each priority at most `limit`."""
         values = {
             "id": job_id,
-            "queues": _dump([{"queue": queue, "room": None}]),
-            "last_queue": "",
+            "queue": queue,
             "priority": priority,
             "run_at": self.write_instant(run_at),
             "limit": limit,

@@ -302,21 +302,27 @@ from open where open.room is null or open.room > 0
 """
 )
 
-# How many due jobs of its queue a claim would take before a job, counted to a bound in each (queue, priority) pair.
-AHEAD = (
-    WALK.replace("{served}", NAMED_QUEUES.strip())
-    + """
+# How many jobs of its queue a claim would take before one that is due, by a walk as above; of each priority to a bound.
+AHEAD = """
+with recursive pair(priority) as (
+  select (select ready.priority from {job} as ready
+          where ready.state = 'READY' and ready.name > '' and ready.queue = %(queue)s
+          order by ready.priority desc limit 1)
+  union all
+  select (select ready.priority from {job} as ready
+          where ready.state = 'READY' and ready.name > '' and ready.queue = %(queue)s and ready.priority < pair.priority
+          order by ready.priority desc limit 1)
+  from pair where pair.priority > %(priority)s
+)
 select coalesce(sum((
   select count(*) from (
     select ready.id from {job} as ready
-    where ready.state = 'READY' and ready.name > '' and ready.queue = open.queue and ready.priority = open.priority
-      and ready.run_at <= {now} and (ready.run_at, ready.id) < (
-        case when open.priority > %(priority)s then {now} else {instant:%(run_at)s} end,
-        case when open.priority > %(priority)s then 9223372036854775807 else %(id)s end)
+    where ready.state = 'READY' and ready.name > '' and ready.queue = %(queue)s and ready.priority = pair.priority
+      and (ready.run_at, ready.id) < (case when pair.priority > %(priority)s then {now} else {instant:%(run_at)s} end,
+        case when pair.priority > %(priority)s then 9223372036854775807 else %(id)s end)
     order by ready.run_at, ready.id limit %(limit)s) as before)), 0)
-from open where open.priority >= %(priority)s
+from pair where pair.priority >= %(priority)s
 """
-)
 
 RENEW = """
 with todo as materialized (

@@ -15,7 +15,7 @@ from django_jobs.models import Job
 from django_jobs.outcomes import Failed
 from django_jobs.records import WorkerLife
 from tests.declaring import declared
-from tests.factories import failure, new_job, queue_job, queue_jobs, read, run_job, seconds, turn_round, write
+from tests.factories import failure, new_job, queue_job, queue_jobs, read, run_job, seconds, write
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("frozen")]
 
@@ -144,15 +144,35 @@ def test_jobs_of_a_higher_priority_come_before_whenever_they_were_due(frozen: Fr
     assert ahead(job_id) == 2
 
 
-def test_only_due_jobs_of_its_queue_that_wait_come_before(frozen: FrozenClock) -> None:
-    later, taken = queue_job(delay=seconds(60)), run_job(queue="default")
-    queue_job(queue="mail", priority=5)
+def test_only_jobs_of_its_queue_that_wait_and_are_due_come_before(frozen: FrozenClock) -> None:
+    for priority in (0, 5):
+        queue_job(queue="mail", priority=priority)
+        queue_job(name="", priority=priority)
+        run_job(queue="default", priority=priority)
+        before = queue_job(priority=priority)
     queue_job(priority=5, delay=seconds(60))
-    pushed = queue_job(name="", priority=5)
+    frozen.advance(seconds(1))
     job_id = queue_job()
-    turn_round([later, taken.id, pushed])
-    write(later, priority=5)
-    assert ahead(job_id) == 0
+    assert (ahead(before), ahead(job_id)) == (0, 2)
+
+
+def test_of_a_job_that_is_no_longer_there_only_those_count_that_would_have_come_before(frozen: FrozenClock) -> None:
+    gone = {"queue": "default", "priority": 3, "run_at": frozen.instant, "limit": 10}
+    assert lifecycle.ahead(10**12, **gone) == 0
+    queue_job(priority=2)
+    assert lifecycle.ahead(10**12, **gone) == 0
+    queue_job(priority=4)
+    assert lifecycle.ahead(10**12, **gone) == 1
+
+
+def test_the_count_does_not_rest_on_the_order_of_its_index(frozen: FrozenClock) -> None:
+    for priority in (-5, 4, 2, 7, 2):
+        queue_job(priority=priority)
+    frozen.advance(seconds(1))
+    job_id = queue_job(priority=2)
+    with connections["default"].cursor() as cursor:
+        cursor.execute("drop index django_jobs_claim")
+    assert ahead(job_id) == 4
 
 
 def test_the_count_has_a_bound_for_each_priority() -> None:

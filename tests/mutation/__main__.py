@@ -20,7 +20,10 @@ from tests.databases import postgresql, sqlite
 ROOT = Path(__file__).parents[2]
 KILLERS = Path(__file__).with_name("killers.json")
 
-TESTS = ("tests/stores", "tests/lifecycle", "tests/models/test_job.py")
+TESTS = (
+    "tests/stores", "tests/lifecycle", "tests/models/test_job.py", "tests/models/test_facts.py",
+    "tests/test_queue_handles.py",
+)  # fmt: skip
 """Where killers are looked for."""
 
 LEFT_OUT = (

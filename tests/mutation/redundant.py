@@ -134,6 +134,8 @@ LISTED: tuple[Redundant, ...] = (
         NEXT_DUE: without limit 1
         NEXT_DUE: without limit 1 (2)
         NEXT_DUE: without limit 1 (3)
+        AHEAD: without limit 1
+        AHEAD: without limit 1 (2)
         """,
         "a query in the place of a value gives its first row on SQLite; PostgreSQL refuses a second one",
         on=("sqlite",),
@@ -146,6 +148,24 @@ LISTED: tuple[Redundant, ...] = (
         NAMED_QUEUES: >= in c.queue > ''
         """,
         "no name of a queue is empty; what is left out is the missing one, which no comparison holds for",
+    ),
+    *_each(
+        """
+        AHEAD: >= in ready.name > ''
+        AHEAD: true for ready.name > ''
+        AHEAD: >= in ready.name > '' (2)
+        AHEAD: true for ready.name > '' (2)
+        AHEAD: true for ready.queue = %(queue)s
+        AHEAD: true for ready.queue = %(queue)s (2)
+        AHEAD: true for ready.state = 'READY'
+        AHEAD: true for ready.state = 'READY' (2)
+        AHEAD: >= in pair.priority > %(priority)s
+        """,
+        "of a priority that only other rows have no job is counted; these are the words of the index, and end the walk",
+    ),
+    *_each(
+        "AHEAD: without ready.run_at\nAHEAD: without ready.id",
+        "a count is the same in whatever order; it has the index be gone through, and no more of it than is wanted",
     ),
     *_each(
         "CLAIM: > in pair.priority >= -\nNEXT_DUE: > in pair.priority >= -",
