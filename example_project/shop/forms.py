@@ -33,6 +33,13 @@ class SearchForm(forms.Form):
     q = forms.CharField(label="Words", max_length=100, required=False, widget=forms.TextInput({"type": "search"}))
 
 
+class QuoteForm(forms.Form):
+    """Who wants to know what so many of a product cost."""
+
+    product = forms.ModelChoiceField(Product.objects.all(), empty_label=None)
+    quantity = forms.IntegerField(min_value=1, max_value=100, initial=20)
+
+
 class OrderForm(forms.Form):
     """Who orders how many of what."""
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
@@ -24,8 +27,20 @@ from example_project.shop.models import CatalogueImport, Order, Product, StaffNo
 SECONDS_A_LINE = 0.25
 """How slow the supplier of the catalogue is."""
 
+SECONDS_A_QUOTE = 0.5
+"""How long the shop takes to ask its warehouse."""
+
 SECONDS_A_PRODUCT = 0.2
 """How long the demo takes over each product of a rebuild, so that there is time to press the button twice."""
+
+
+@dataclass(frozen=True)
+class Quote:
+    """What so many of a product cost, and until when they come."""
+
+    product: str
+    total: Decimal
+    by: date
 
 
 @job("shop.send_welcome", queue="mail", timeout=30, max_attempts=8, backoff=backoff.exponential(5, cap="1h"))
@@ -171,3 +186,20 @@ def send_newsletter(issue: str) -> int:
     for address in addresses:
         send_mail(f"Our {issue} newsletter", "There is new tea.\n", None, [address])
     return len(addresses)
+
+
+# -- quotes
+
+
+@job("shop.make_quote", queue="quotes", timeout=20, max_attempts=2, backoff=backoff.fixed(2), keep="1h")
+def make_quote(product_id: int, quantity: int) -> Quote:
+    """Work out what an order would cost and when it would come, as a value that the page waits for.
+
+    It comes back as it is returned here, with its Decimal and its date. An hour later it is of no use to anybody.
+    """
+    time.sleep(SECONDS_A_QUOTE)
+    product = Product.objects.filter(pk=product_id).first()
+    if product is None:
+        raise GiveUp("the product is no longer on sale")
+    days = 2 if quantity <= 10 else 2 + quantity // 10
+    return Quote(product=product.name, total=product.price * quantity, by=timezone.localdate() + timedelta(days=days))

@@ -8,18 +8,27 @@ from pathlib import Path
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
+from django.core.signing import BadSignature, Signer
 from django.db import IntegrityError, transaction
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods
 
 from django_jobs.admin import state_word
+from django_jobs.exceptions import WaitEnded
 from django_jobs.models import Job
 from example_project.mail import newest_first
 from example_project.shop import search
 from example_project.shop.catalogue import CATALOGUE
-from example_project.shop.forms import OrderForm, SearchForm, SignUpForm
-from example_project.shop.jobs import import_catalogue, index_product, rebuild_index, send_receipt, send_welcome
+from example_project.shop.forms import OrderForm, QuoteForm, SearchForm, SignUpForm
+from example_project.shop.jobs import (
+    import_catalogue,
+    index_product,
+    make_quote,
+    rebuild_index,
+    send_receipt,
+    send_welcome,
+)
 from example_project.shop.models import CatalogueImport, Order, Product, SearchEntry, StaffNote
 
 SHOWN = 10
@@ -27,6 +36,9 @@ SHOWN = 10
 
 FOUND = 50
 """Products of a search."""
+
+PATIENCE = 3.0
+"""Seconds that a page waits for a job."""
 
 
 @require_GET
@@ -96,6 +108,38 @@ def order(request: HttpRequest) -> HttpResponse:
         return redirect("shop:home")
     context = {"form": form, "orders": Order.objects.select_related("product")[:SHOWN]}
     return render(request, "shop/order.html", context, status=422 if form.errors else 200)
+
+
+QUOTES = Signer(salt="example_project.quotes")
+"""Signs the ids of jobs for the addresses of quotes: nobody can look at another one's by counting up."""
+
+
+@require_http_methods(["GET", "POST"])
+def ask_for_quote(request: HttpRequest) -> HttpResponse:
+    """Queue a quote, and lead to the page that waits for it."""
+    form = QuoteForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        job = make_quote.later(form.cleaned_data["product"].pk, form.cleaned_data["quantity"])
+        return redirect("shop:quote", QUOTES.sign(str(job.pk)))
+    return render(request, "shop/ask_for_quote.html", {"form": form}, status=422 if form.errors else 200)
+
+
+@require_GET
+def quote(request: HttpRequest, signed_id: str) -> HttpResponse:
+    """Wait for a quote, though not for long: a page that keeps a server busy keeps others from it."""
+    try:
+        job = get_object_or_404(Job.objects.named(make_quote.name), pk=QUOTES.unsign(signed_id))
+    except BadSignature:
+        raise Http404 from None
+    answer, problem = None, ""
+    try:
+        answer = job.wait_result(PATIENCE)
+    except TimeoutError:
+        problem = job.explain()
+    except WaitEnded as error:
+        problem = str(error)
+    context = {"job": job, "quote": answer, "problem": problem, "is_over": answer is not None or job.finished_at}
+    return render(request, "shop/quote.html", context)
 
 
 @require_http_methods(["GET", "POST"])
