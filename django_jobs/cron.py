@@ -191,7 +191,7 @@ class Cron:
         raise ValueError(message)
 
 
-def parse(line: str, *, zone: ZoneInfo) -> Cron:
+def parse(line: object, *, zone: ZoneInfo) -> Cron:
     """Read a cron line. Raises TypeError or ValueError, naming line and field, with an example of what is right."""
     if not isinstance(line, str):
         message = f"cron line {line!r:.80}: give a text, as in {EXAMPLE}"

@@ -270,7 +270,7 @@ BEGIN, END = datetime(2010, 1, 1, tzinfo=UTC), datetime(2020, 1, 1, tzinfo=UTC)
 
 @cache
 def days_of(zone: str) -> list[tuple[date, list[tuple[datetime, datetime]]]]:
-    """List the days of ten years, each with its minutes (what the clock shows, moment) where it isn't like any other."""
+    """List the days of ten years, each with its minutes (clock, moment) where it isn't like any other."""
     first = (BEGIN - timedelta(days=2)).date()
     days = [first + timedelta(days=number) for number in range((END - BEGIN).days + 4)]
     return [(day, minutes_of(zone, day) if day in strange_days(zone) else []) for day in days]
