@@ -9,13 +9,14 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 
-from django_jobs import conf, performers
+from django_jobs import conf, performers, runner
 from django_jobs.worker.flags import FLAGS, unknown_keys
 
 
 def register() -> None:
     """Register the checks with Django."""
     checks.register(check_settings, "django_jobs")
+    checks.register(check_middleware, "django_jobs")
     checks.register(check_performers, "django_jobs")
     checks.register(check_queues, "django_jobs")
     checks.register(check_isolation, "django_jobs")
@@ -39,6 +40,19 @@ def check_settings(**_: Any) -> list[checks.CheckMessage]:
     if settings.listen_database is not None:
         found += _check_alias("LISTEN_DATABASE", settings.listen_database, vendors=("postgresql",))
     return found
+
+
+def check_middleware(**_: Any) -> list[checks.CheckMessage]:
+    """Check that the setting MIDDLEWARE can be built, as each process that runs jobs does; it is built for that."""
+    try:
+        conf.settings()
+    except ImproperlyConfigured:
+        return []
+    try:
+        runner.prepare()
+    except ImproperlyConfigured as error:
+        return [checks.Error(line, id="django_jobs.E007") for line in str(error).splitlines()]
+    return []
 
 
 def _check_mode(mode: str) -> list[checks.CheckMessage]:

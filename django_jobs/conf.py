@@ -8,14 +8,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict, TypeVar
 
+from asgiref.sync import iscoroutinefunction
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from django_jobs import backoff, durations
+from django_jobs.records import NewJob
 
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 """How performers and queues may be named."""
@@ -28,6 +30,9 @@ MOST = 1_000_000
 
 Observer: TypeAlias = Callable[[str, float, int | None], object]
 """Called with each statement's name, its duration in seconds and how many rows it gave back, None where it failed."""
+
+MetaProvider: TypeAlias = Callable[[NewJob], Mapping[str, object]]
+"""Gives what is added to the meta of a job that is being queued."""
 
 
 class QueueOptions(TypedDict, total=False):
@@ -58,6 +63,9 @@ class DjangoJobs(TypedDict, total=False):
     UNKNOWN_JOBS: str
     MAX_ARGS_BYTES: int
     OBSERVE: str | Observer | None
+    MIDDLEWARE: Sequence[str]
+    META: Sequence[str | MetaProvider]
+    REDACT: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +73,8 @@ class Settings:
     """DJANGO_JOBS with its defaults, checked. Field names are the keys in lower case.
 
     `queues` maps each allowed queue to its cap for one command, None for no cap; None instead allows every queue.
-    `listen` says whether processes with these settings notify and listen, on PostgreSQL.
+    `listen` says whether processes with these settings notify and listen, on PostgreSQL. `middleware` are dotted paths,
+    which only processes that run jobs import.
     """
 
     database: str = "default"
@@ -87,6 +96,9 @@ class Settings:
     unknown_jobs: str = "fail"
     max_args_bytes: int = 1_000_000
     observe: Observer | None = None
+    middleware: tuple[str, ...] = ()
+    meta: tuple[MetaProvider, ...] = ()
+    redact: tuple[re.Pattern[str], ...] = ()
 
 
 KEYS = tuple(field.name.upper() for field in fields(Settings))
@@ -153,6 +165,8 @@ def unknown_keys(given: object) -> dict[str, str]:
 
 # -- readers: where it stands and what was given -> the value of the field
 
+Value = TypeVar("Value")
+
 
 def _wrong(where: str, value: object, remedy: str) -> ImproperlyConfigured:
     return ImproperlyConfigured(f"{where} is {value!r:.80}; {remedy}")
@@ -181,9 +195,13 @@ def _name(where: str, value: object) -> str:
 
 
 def _module_names(where: str, value: object) -> tuple[str, ...]:
+    return _each(_text, where, value, "give a list of module names, as in ['jobs']")
+
+
+def _each(reader: Callable[[str, Any], Value], where: str, value: object, remedy: str) -> tuple[Value, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise _wrong(where, value, "give a list of module names, as in ['jobs']")
-    return tuple(_text(f"{where}[{place}]", name) for place, name in enumerate(value))
+        raise _wrong(where, value, remedy)
+    return tuple(reader(f"{where}[{place}]", one) for place, one in enumerate(value))
 
 
 def _queues(where: str, value: object) -> Mapping[str, int | None] | None:
@@ -259,14 +277,49 @@ def _observer(where: str, value: object) -> Observer | None:
     chosen = _imported(where, value)
     if not callable(chosen):
         raise _wrong(where, value, "give a callable, the dotted path of one, or None")
+    _check_takes(where, value, chosen, ("CLAIM", 0.001, 1), "it must take (name, seconds, rows)")
+    return chosen  # type: ignore[no-any-return]
+
+
+def _check_takes(
+    where: str, value: object, chosen: Callable[..., object], arguments: Sequence[object], remedy: str
+) -> None:
     try:
-        inspect.signature(chosen).bind("CLAIM", 0.001, 1)
+        inspect.signature(chosen).bind(*arguments)
     except TypeError as error:
-        raise _wrong(where, value, "it must take (name, seconds, rows)") from error
+        raise _wrong(where, value, remedy) from error
     except ValueError:
         # Some callables written in C have no signature to be read; they are believed.
         pass
+
+
+def _middleware(where: str, value: object) -> tuple[str, ...]:
+    return _each(_text, where, value, "give a list of dotted paths, as in ['shop.middleware.timing']")
+
+
+def _meta(where: str, value: object) -> tuple[MetaProvider, ...]:
+    return _each(_meta_provider, where, value, "give a list of callables or of their dotted paths")
+
+
+def _meta_provider(where: str, value: object) -> MetaProvider:
+    chosen = _imported(where, value)
+    if not callable(chosen):
+        raise _wrong(where, value, "give a callable, or the dotted path of one")
+    if iscoroutinefunction(chosen):
+        raise _wrong(where, value, "it is async, and jobs are queued from plain code, too; give a plain function")
+    _check_takes(where, value, chosen, (None,), "it must take one argument, the new job")
     return chosen  # type: ignore[no-any-return]
+
+
+def _redact(where: str, value: object) -> tuple[re.Pattern[str], ...]:
+    return _each(_pattern, where, value, "give a list of regular expressions, as in ['iban']")
+
+
+def _pattern(where: str, value: object) -> re.Pattern[str]:
+    try:
+        return re.compile(_text(where, value), re.IGNORECASE)
+    except re.error as error:
+        raise _wrong(where, value, f"it is no regular expression: {error}") from error
 
 
 def _imported(where: str, value: object) -> Any:
@@ -315,6 +368,9 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "UNKNOWN_JOBS": _unknown_jobs,
     "MAX_ARGS_BYTES": _bytes,
     "OBSERVE": _observer,
+    "MIDDLEWARE": _middleware,
+    "META": _meta,
+    "REDACT": _redact,
 }
 
 

@@ -94,6 +94,28 @@ def test_e001_there_is_one_for_each_wrong_value() -> None:
         assert texts() == [("django_jobs.E001", lease, None), ("django_jobs.E001", unknown, None)]
 
 
+def test_e007_there_is_one_for_each_middleware_that_cannot_be_built() -> None:
+    with override_settings(DJANGO_JOBS={"MIDDLEWARE": ["tests.runner.around.fails", "no.timing"]}):
+        fails = (
+            "DJANGO_JOBS['MIDDLEWARE'][0] is 'tests.runner.around.fails'; it failed: LookupError: no server was named"
+        )
+        missing = "DJANGO_JOBS['MIDDLEWARE'][1] is 'no.timing'; it can't be imported: No module named 'no'"
+        assert texts() == [("django_jobs.E007", fails, None), ("django_jobs.E007", missing, None)]
+        assert all(message.is_serious() for message in found())
+
+
+def test_e007_a_middleware_that_can_be_built_is_none() -> None:
+    with override_settings(DJANGO_JOBS={"MIDDLEWARE": ["tests.runner.around.Marking"]}):
+        assert texts() == []
+
+
+@pytest.mark.parametrize("key", ["MIDDLEWARE", "META", "REDACT"])
+def test_e001_a_hook_of_the_wrong_type(key: str) -> None:
+    with override_settings(DJANGO_JOBS={key: 5}):
+        [(code, message, _)] = texts()
+    assert (code, message.partition(";")[0]) == ("django_jobs.E001", f"DJANGO_JOBS[{key!r}] is 5")
+
+
 def test_w008_jobs_run_within_requests_where_nobody_debugs() -> None:
     with override_settings(DJANGO_JOBS={"MODE": "inline"}, DEBUG=False):
         message = (

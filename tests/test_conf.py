@@ -12,11 +12,14 @@ from django.test import override_settings
 
 from django_jobs import backoff, conf
 from django_jobs.conf import DjangoJobs, Settings, settings, unknown_keys
+from django_jobs.records import NewJob
 
 WRONG_DURATION = 'give seconds, a timedelta or text like "5m"'
 COUNT_RULE = "give a whole number from 1 to 1,000,000"
 QUEUES_RULE = "give a list of names, a dict like {'mail': {'concurrency': 4}}, or None for any queue"
 CAP_RULE = "give a dict like {'concurrency': 4}, or an empty one"
+ASYNC_META_RULE = "it is async, and jobs are queued from plain code, too; give a plain function"
+PATHS_RULE = "give a list of dotted paths, as in ['shop.middleware.timing']"
 NAME_RULE = "give 1 to 100 characters of A-Z a-z 0-9 _ - . :"
 
 
@@ -30,6 +33,14 @@ def no_backoff() -> int:
 
 def own_observer(name: str, seconds: float, rows: int | None) -> None:
     pass
+
+
+def own_meta(job: NewJob) -> dict[str, object]:
+    return {}
+
+
+async def async_meta(job: NewJob) -> dict[str, object]:
+    return {}
 
 
 def test_nothing_is_required() -> None:
@@ -63,6 +74,9 @@ def test_the_defaults_are_as_documented() -> None:
         "unknown_jobs": "fail",
         "max_args_bytes": 1_000_000,
         "observe": None,
+        "middleware": (),
+        "meta": (),
+        "redact": (),
     }
 
 
@@ -87,6 +101,9 @@ def test_every_key_is_read_and_typed() -> None:
         "UNKNOWN_JOBS": "leave",
         "MAX_ARGS_BYTES": 100,
         "OBSERVE": own_observer,
+        "MIDDLEWARE": ["shop.middleware.timing"],
+        "META": [own_meta, "tests.test_conf.own_meta"],
+        "REDACT": ["iban"],
     }
     with override_settings(DJANGO_JOBS=every):
         read = settings()
@@ -110,6 +127,9 @@ def test_every_key_is_read_and_typed() -> None:
         "unknown_jobs": "leave",
         "max_args_bytes": 100,
         "observe": own_observer,
+        "middleware": ("shop.middleware.timing",),
+        "meta": (own_meta, own_meta),
+        "redact": (re.compile("iban", re.IGNORECASE),),
     }
     assert tuple(every) == conf.KEYS == tuple(get_type_hints(DjangoJobs))
 
@@ -204,6 +224,29 @@ def test_the_setting_must_be_a_dict(given: Any) -> None:
             "OBSERVE",
             "tests.test_conf.no_backoff",
             "['OBSERVE'] is 'tests.test_conf.no_backoff'; it must take (name, seconds, rows)",
+        ),
+        ("MIDDLEWARE", "shop.timing", f"['MIDDLEWARE'] is 'shop.timing'; {PATHS_RULE}"),
+        ("MIDDLEWARE", None, f"['MIDDLEWARE'] is None; {PATHS_RULE}"),
+        ("MIDDLEWARE", ["shop.timing", 5], "['MIDDLEWARE'][1] is 5; give a text that isn't empty"),
+        ("META", "shop.tenant", "['META'] is 'shop.tenant'; give a list of callables or of their dotted paths"),
+        ("META", ["no.tenant"], "['META'][0] is 'no.tenant'; it can't be imported: No module named 'no'"),
+        ("META", [own_meta, 5], "['META'][1] is 5; give a callable, or the dotted path of one"),
+        (
+            "META",
+            ["tests.test_conf.async_meta"],
+            f"['META'][0] is 'tests.test_conf.async_meta'; {ASYNC_META_RULE}",
+        ),
+        (
+            "META",
+            ["tests.test_conf.no_backoff"],
+            "['META'][0] is 'tests.test_conf.no_backoff'; it must take one argument, the new job",
+        ),
+        ("REDACT", "iban", "['REDACT'] is 'iban'; give a list of regular expressions, as in ['iban']"),
+        ("REDACT", ["iban", ""], "['REDACT'][1] is ''; give a text that isn't empty"),
+        (
+            "REDACT",
+            ["(iban"],
+            "['REDACT'][0] is '(iban'; it is no regular expression: missing ), unterminated subpattern at position 0",
         ),
         ("MAX_ARGS_BYTES", "1MB", "['MAX_ARGS_BYTES'] is '1MB'; give a whole number of bytes, 1 or more"),
     ],

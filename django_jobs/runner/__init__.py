@@ -7,6 +7,7 @@ covered is what belongs to the thread or the process: thread-locals, the working
 
 from __future__ import annotations
 
+from django_jobs.runner.middleware import prepare
 from django_jobs.runner.run import arun, broken, interrupted, is_async, note_errors, rehearse, run
 from django_jobs.runner.surroundings import close_connections
 
@@ -17,6 +18,7 @@ __all__ = [
     "interrupted",
     "is_async",
     "note_errors",
+    "prepare",
     "rehearse",
     "run",
 ]

@@ -30,7 +30,7 @@ from django_jobs.outcomes import (
 )
 from django_jobs.performers import AnyPerformer
 from django_jobs.records import Claim, Failure
-from django_jobs.runner import atomic
+from django_jobs.runner import atomic, middleware
 from django_jobs.runner.call import Call, Misfit, call_of
 from django_jobs.runner.surroundings import (
     NOBODY,
@@ -183,7 +183,7 @@ def _called(call: Call) -> Outcome:
         if call.performer.is_async:
             return async_to_sync(_aperformed)(call)
         activate(call.attempt.meta)
-        value = call.begin()
+        value = middleware.begin(call)
     except BaseException as error:  # noqa: BLE001 - as in _prepared; a child task's SystemExit comes out of the loop
         return _raised(call.claim, call.performer, error)
     return _came_to(call, value)
@@ -192,7 +192,7 @@ def _called(call: Call) -> Outcome:
 async def _aperformed(call: Call) -> Outcome:
     try:
         activate(call.attempt.meta)
-        value = await call.begin()
+        value = await middleware.begin(call)
     except BaseException as error:  # noqa: BLE001 - as in _prepared
         return _raised(call.claim, call.performer, error)
     return _came_to(call, value)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import Enum
 from queue import Empty, SimpleQueue
 
-from django_jobs import clock, signals
+from django_jobs import clock, runner, signals
 from django_jobs.conf import settings
 from django_jobs.worker.beat import Member
 from django_jobs.worker.board import Board
@@ -146,9 +146,10 @@ class Process:
     def run(self) -> int:
         """Work until asked to stop, until nothing is due where the plan says drain, or until it is time to be replaced.
 
-        Gives the exit code.
+        Gives the exit code. Raises ImproperlyConfigured, before a job is claimed, for a MIDDLEWARE that can't be used.
         """
         plan = self._plan
+        runner.prepare()
         began = clock.monotonic()
         signals.tell(
             signals.worker_started, None, identity=plan.identity, queues=plan.queues, concurrency=plan.concurrency

@@ -58,6 +58,7 @@ def work_claim(
 
     The mode of the caller is that of the body, too.
     """
+    runner.prepare()
     connection = connections[settings().database]
     if not is_in_transaction(connection):
         refresh(connection)

@@ -224,6 +224,24 @@ class TestRefusedAtStart:
         assert code == 1
         assert said == "CommandError: DJANGO_JOBS['LISTEN_DATABASE'] is 'direct', which DATABASES doesn't have"
 
+    def test_a_middleware_that_cannot_be_built(self) -> None:
+        name = str(connections["default"].settings_dict["NAME"])
+        code, said = self.start(
+            "--skip-checks", LIVE_DATABASE=name, LIVE_JOBS='{"MIDDLEWARE": ["tests.runner.around.fails"]}'
+        )
+        assert code == 1
+        assert said == (
+            "CommandError: DJANGO_JOBS['MIDDLEWARE'][0] is 'tests.runner.around.fails'; "
+            "it failed: LookupError: no server was named"
+        )
+
+    def test_a_middleware_that_cannot_be_built_as_the_checks_tell_it(self) -> None:
+        name = str(connections["default"].settings_dict["NAME"])
+        code, said = self.start(LIVE_DATABASE=name, LIVE_JOBS='{"MIDDLEWARE": ["no.timing"]}')
+        assert code == 1
+        assert "(django_jobs.E007) DJANGO_JOBS['MIDDLEWARE'][0] is 'no.timing'" in said
+        assert "Traceback" not in said
+
     def test_a_wrong_setting(self) -> None:
         name = str(connections["default"].settings_dict["NAME"])
         code, said = self.start(LIVE_DATABASE=name, LIVE_JOBS='{"LEASE": "soon"}')

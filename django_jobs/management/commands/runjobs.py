@@ -16,7 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
 from django.db.migrations.executor import MigrationExecutor
 
-from django_jobs import lifecycle, logs, performers, signals
+from django_jobs import lifecycle, logs, performers, runner, signals
 from django_jobs.conf import is_debugging, settings
 from django_jobs.worker import flags, handover
 from django_jobs.worker.listener import check_way_to_listen
@@ -123,6 +123,7 @@ class Command(BaseCommand):
                 idle_timeout=said.get("idle_timeout"),
             )
             check_way_to_listen(plan.alias)
+            runner.prepare()
             processes = self._processes(plan, said.get("processes", flags.default_processes()))
             if said.get("reload") and not processes:
                 message = "--reload replaces worker processes, and --processes 0 has none"
