@@ -16,6 +16,7 @@ from django_jobs import codec
 from django_jobs.backoff import Backoff
 from django_jobs.durations import Duration
 from django_jobs.performers.keys import Keys
+from django_jobs.performers.meta import Adding
 from django_jobs.performers.options import (
     UNSET,
     Delay,
@@ -28,6 +29,7 @@ from django_jobs.performers.options import (
 )
 from django_jobs.performers.queueing import (
     Surroundings,
+    adding,
     draft,
     filled,
     insert,
@@ -69,8 +71,8 @@ class Enqueuer(Generic[Args]):
         """Queue a job in the caller's transaction and give it.
 
         Raises TypeError for arguments that don't fit the signature, UnencodableValue (with the path) or
-        ArgumentsTooLarge for those that can't be stored, ValueError for a queue that the settings don't allow, and
-        SynchronousOnlyOperation in a running event loop.
+        ArgumentsTooLarge for those that can't be stored, ValueError for a queue that the settings don't allow,
+        SynchronousOnlyOperation in a running event loop, and what a function of the setting META raises.
         """
         self._refuse_in_event_loop("later")
         return insert(self.prepare(*args, **kwargs))
@@ -94,6 +96,13 @@ class Enqueuer(Generic[Args]):
 
     def prepare(self, /, *args: Args.args, **kwargs: Args.kwargs) -> NewJob:
         """Bind and encode a job for `enqueue([...])` without queueing it. Raises as `later` does."""
+        now = surroundings()
+        job = self._filled(self._draft(now), args, kwargs, limit=now.conf.max_args_bytes)
+        more = adding(self.name, self.options, now)
+        return job if more is None else more.to(job)
+
+    def prepare_unasked(self, /, *args: Args.args, **kwargs: Args.kwargs) -> NewJob:
+        """Do as `prepare`, without asking the functions of the setting META."""
         now = surroundings()
         return self._filled(self._draft(now), args, kwargs, limit=now.conf.max_args_bytes)
 
@@ -148,12 +157,14 @@ class Enqueuer(Generic[Args]):
     def _all_prepared(self, calls: Iterable[Arguments]) -> list[NewJob]:
         jobs: list[NewJob] = []
         draft: Draft | None = None
+        more: Adding | None = None
         limit, has_keys = 0, self._keys.are_wanted
         for place, call in enumerate(calls):
             try:
                 if draft is None:
                     now = surroundings()
                     draft, limit = self._draft(now), now.conf.max_args_bytes
+                    more = adding(self.name, self.options, now)
                 # What nearly every call is, without the steps that others need.
                 if (
                     not has_keys
@@ -165,6 +176,8 @@ class Enqueuer(Generic[Args]):
                     jobs.append(NewJob(draft, text, "{}"))
                 else:
                     jobs.append(self._prepared(call, draft, limit))
+                if more is not None and call is not jobs[-1]:
+                    jobs[-1] = more.to(jobs[-1])
             except Exception as error:
                 error.add_note(f"in later_many(): call [{place}] of {self.name}")
                 raise

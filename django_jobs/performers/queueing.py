@@ -19,6 +19,7 @@ from django_jobs.exceptions import KeyContended
 from django_jobs.performers import modes
 from django_jobs.performers.instances import reference
 from django_jobs.performers.keys import Keys
+from django_jobs.performers.meta import Adding
 from django_jobs.performers.options import Options, Unset
 from django_jobs.records import Draft, NewJob, Queued
 
@@ -103,6 +104,9 @@ class Surroundings(NamedTuple):
     own_zone: tzinfo
 
 
+_NOTHING: Mapping[str, object] = {}
+
+
 def surroundings() -> Surroundings:
     """Look at the settings, the active language and time zone, and the project's own."""
     return Surroundings(
@@ -114,10 +118,13 @@ def surroundings() -> Surroundings:
     )
 
 
-def draft(name: str, options: Options, now: Surroundings) -> Draft:
-    """Fill in every option. Raises ValueError for the queue and the expiry, and what encoding raises for meta."""
+def draft(name: str, options: Options, now: Surroundings, added: Mapping[str, object] = _NOTHING) -> Draft:
+    """Fill in every option; `added` is what the setting META says.
+
+    Raises ValueError for the queue and the expiry, and what encoding raises for meta.
+    """
     conf, start = now.conf, options.start
-    meta = {**_ambient(now), **_or(options.meta, {})}
+    meta = {**_ambient(now), **added, **_or(options.meta, {})}
     expires = _or(options.expires, None)
     keep = _seconds(_or(options.keep, conf.keep_successful))
     unique_for = _seconds(_or(options.unique_for, None))
@@ -144,6 +151,13 @@ def draft(name: str, options: Options, now: Surroundings) -> Draft:
         unique_for=unique_for,
         on_duplicate=_or(options.on_duplicate, "return"),
     )
+
+
+def adding(name: str, options: Options, now: Surroundings) -> Adding | None:
+    """Give what adds to each job what the setting META says of it, None where that is nothing."""
+    if not now.conf.meta:
+        return None
+    return Adding(now.conf.meta, lambda added: draft(name, options, now, added))
 
 
 def filled(

@@ -96,7 +96,8 @@ def _chains(paths: tuple[str, ...]) -> _Chains:
 
 
 def _build(paths: tuple[str, ...]) -> _Chains:
-    sync, asynchronous = _body, _abody
+    sync: Around = _body
+    asynchronous: Around = _abody
     wrong: list[str] = []
     # The first in the list is the outermost.
     for place, path in reversed([*enumerate(paths)]):
