@@ -26,6 +26,7 @@ from django_jobs.conf import settings
 from django_jobs.exceptions import VerbRefused
 from django_jobs.models import Job, Queue, Schedule
 from django_jobs.models.fields import DatabaseNow
+from django_jobs.performers.redaction import redact_job, redact_key, redact_part
 from django_jobs.states import State
 
 if TYPE_CHECKING:
@@ -261,23 +262,33 @@ class JobAdmin(ReadOnly):
 
     @admin.display(description=gettext_lazy("arguments"))
     def arguments(self, job: Job) -> str:
-        """Show the positional arguments as they are stored."""
-        return _json(job.args)
+        """Show the positional arguments as they are stored, without what is hidden."""
+        return _json(_arguments(job)[0])
 
     @admin.display(description=gettext_lazy("keyword arguments"))
     def keyword_arguments(self, job: Job) -> str:
-        """Show the keyword arguments as they are stored."""
-        return _json(job.kwargs)
+        """Show the keyword arguments as they are stored, without what is hidden."""
+        return _json(_arguments(job)[1])
 
     @admin.display(description=gettext_lazy("result"))
     def returned(self, job: Job) -> str:
-        """Show what the performer returned, as it is stored."""
-        return _json(job.result)
+        """Show what the performer returned, as it is stored, without what is hidden."""
+        return _json(redact_part(job.name, job.result))
 
     @admin.display(description=gettext_lazy("meta"))
     def beside(self, job: Job) -> str:
-        """Show what was stored with the job beside its arguments."""
-        return _json(job.meta)
+        """Show what was stored with the job beside its arguments, without what is hidden."""
+        return _json(redact_part(job.name, job.meta))
+
+    @admin.display(description=gettext_lazy("unique key"))
+    def held_key(self, job: Job) -> str:
+        """Show the key, which may be made of arguments, without what is hidden."""
+        return NONE if job.unique_key is None else redact_key(job.unique_key)
+
+    @admin.display(description=gettext_lazy("waiting key"))
+    def held_waiting_key(self, job: Job) -> str:
+        """Show the key that is held while the job waits, without what is hidden."""
+        return NONE if job.waiting_key is None else redact_key(job.waiting_key)
 
     @admin.display(description=gettext_lazy("what went wrong"))
     def failures(self, job: Job) -> str:
@@ -293,7 +304,7 @@ class JobAdmin(ReadOnly):
             (gettext_lazy("Policy"), {"fields": _POLICY}),
         ]
         if self.has_view_job_args_permission(request):
-            fields = ("arguments", "keyword_arguments", "returned", "beside")
+            fields = ("arguments", "keyword_arguments", "returned", "beside", "held_key", "held_waiting_key")
             sets.insert(1, (gettext_lazy("Arguments and result"), {"fields": fields}))
         return sets
 
@@ -388,8 +399,15 @@ _POLICY = (
     _span("timeout", gettext_lazy("timeout"), gettext_lazy("no limit")),
     _span("keep", gettext_lazy("kept when succeeded"), gettext_lazy("for ever")),
     _span("keep_failed", gettext_lazy("kept when failed"), gettext_lazy("for ever")),
-    "restart", "crashes", "max_crashes", "alone", "on_failure", "unique_key", "waiting_key", "schedule",
+    "restart", "crashes", "max_crashes", "alone", "on_failure", "schedule",
 )  # fmt: skip
+
+
+def _arguments(job: Job) -> tuple[object, object]:
+    """Give the arguments as they may be shown; somebody may have written anything into the columns."""
+    if isinstance(job.args, list) and isinstance(job.kwargs, dict):
+        return redact_job(job.name, job.args, job.kwargs)
+    return redact_part(job.name, job.args), redact_part(job.name, job.kwargs)
 
 
 def _told(entry: Any) -> str:

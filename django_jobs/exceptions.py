@@ -87,10 +87,13 @@ class RunFailed(JobsError):
 
 
 class DuplicateJob(JobsError):
-    """Another job holds the key, and `on_duplicate="raise"` was said; nothing was queued."""
+    """Another job holds the key, and `on_duplicate="raise"` was said; nothing was queued.
+
+    The key may be made of arguments, so `key` has it and the message doesn't.
+    """
 
     def __init__(self, key: str, *, holder_id: int) -> None:
-        super().__init__(f"job {holder_id} holds the key {key!r:.120}, so no other was queued")
+        super().__init__(f"job {holder_id} holds the key of this job of {_performer_of(key)}, so it was not queued")
         self.key = key
         self.holder_id = holder_id
 
@@ -99,8 +102,15 @@ class KeyContended(JobsError):
     """Jobs that held the key came and went faster than one of them could be found; nothing was queued. Try again."""
 
     def __init__(self, key: str, *, tries: int) -> None:
-        super().__init__(f"whoever held the key {key!r:.120} was gone again {tries} times; try again")
+        super().__init__(
+            f"whoever held the key of this job of {_performer_of(key)} was gone again {tries} times; try again"
+        )
         self.key = key
+
+
+def _performer_of(key: str) -> str:
+    """Give the name with which a key begins; it holds neither a slash nor a hash."""
+    return key.partition("/")[0].partition("#")[0]
 
 
 class WaitEnded(JobsError):

@@ -16,6 +16,7 @@ from django_jobs.admin import PLACES, register, state_word
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job, Queue, Schedule
 from django_jobs.outcomes import Failed
+from tests.declaring import declared
 from tests.factories import NOON, failure, new_job, place_of, queue_job, run_job, seconds, write
 from tests.shop.jobs import greet
 
@@ -173,6 +174,39 @@ def test_arguments_and_result_are_for_those_who_may_see_them(client: Client) -> 
     text = page(staff(client, "view_job_args"), url)
     for shown in ("secret-argument", "secret-keyword", "secret-meta", "secret-result"):
         assert shown in text
+
+
+def test_o85_what_a_performer_hides_is_hidden_on_its_page(admin_client: Client) -> None:
+    def pay(order: int, card: str, details: object = None) -> None: ...
+
+    with declared(pay, name="shop.pay", redact=("card", "iban"), unique=True):
+        job_id = fail_job(
+            name="shop.pay", args='[5, "s3cret"]', kwargs='{"details": {"iban": "s3cret", "token": "s3cret"}}',
+            meta='{"api_key": "s3cret", "tenant": "north"}',
+        )  # fmt: skip
+        write(job_id, result={"$tuple": [{"card": "s3cret"}]}, unique_key='shop.pay/{"card":"s3cret","order":5}')
+        text = page(admin_client, f"{JOBS}{job_id}/change/")
+    assert "s3cret" not in text
+    assert "north" in text
+    assert text.count("********") == 6
+
+
+def test_arguments_that_somebody_wrote_in_another_form_are_shown(admin_client: Client) -> None:
+    job_id = queue_job()
+    write(job_id, args={"token": "s3cret", "a": "here"}, kwargs=["there"])
+    text = page(admin_client, f"{JOBS}{job_id}/change/")
+    assert "s3cret" not in text
+    assert "here" in text
+    assert "there" in text
+
+
+def test_a_key_is_for_those_who_may_see_arguments(client: Client) -> None:
+    job_id = queue_job()
+    write(job_id, unique_key="shop.greet/s3cret", waiting_key="shop.greet/s3cret")
+    url = f"{JOBS}{job_id}/change/"
+    assert "s3cret" not in page(staff(client), url)
+    User.objects.all().delete()
+    assert page(staff(client, "view_job_args"), url).count("shop.greet/s3cret") == 2
 
 
 def test_what_is_in_a_job_is_shown_as_text(admin_client: Client) -> None:

@@ -69,6 +69,7 @@ def job(name: Any = None, *, takes_attempt: Any = False, aliases: Any = (), **po
     - `on_duplicate="return"`; "replace" gives a holder that waits these arguments and this time (`.replaced`), and
       "raise" raises DuplicateJob. `unique_for`: so long after it was queued a job keeps its key, ended or not
     - `on_failure`: a performer, or its name, that is queued with the id of a job that has failed
+    - `redact`: names of arguments, or of keys within arguments and result, that are shown as ******** wherever a job is
     - `expires=None`: how long it may wait to start, from the moment it may run
     - `restart=True`; False: once started, it never starts again by itself
     - `atomic=False`; True: body and end of the job are one transaction, so that what a body does in the jobs' database

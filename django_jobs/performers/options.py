@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -60,6 +60,7 @@ class Policy(TypedDict, total=False):
     on_duplicate: OnDuplicate
     unique_for: Duration | None
     on_failure: Any
+    redact: str | Iterable[str]
 
 
 class JobOptions(TypedDict, total=False):
@@ -122,6 +123,7 @@ class Options:
     on_duplicate: OnDuplicate | Unset = UNSET
     unique_for: timedelta | Unset | None = UNSET
     on_failure: str | Unset = UNSET
+    redact: frozenset[str] | Unset = UNSET
     meta: Mapping[str, Any] | Unset = UNSET
     start: timedelta | datetime | Unset = UNSET
 
@@ -310,6 +312,24 @@ def _performer_name(option: str, value: Any) -> str:
     return str(value.name)
 
 
+def _redacted(option: str, value: object) -> frozenset[str]:
+    given = [value] if isinstance(value, str) else value
+    remedy = "give names of arguments, or of keys within them"
+    if not isinstance(given, Iterable):
+        message = f"{option}={value!r:.80}: {remedy}"
+        raise TypeError(message)
+    names: set[str] = set()
+    for name in given:
+        if not isinstance(name, str):
+            message = f"{option}={name!r:.80}: {remedy}"
+            raise TypeError(message)
+        if not name:
+            message = f"{option}={name!r}: an empty name hides nothing; {remedy}"
+            raise ValueError(message)
+        names.add(str.__str__(name))
+    return frozenset(names)
+
+
 def _meta(option: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         message = f"{option}={value!r:.80}: give a dict"
@@ -345,5 +365,6 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "on_duplicate": _on_duplicate,
     "unique_for": _timeout,
     "on_failure": _performer_name,
+    "redact": _redacted,
     "meta": _meta,
 }

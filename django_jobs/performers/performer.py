@@ -243,6 +243,11 @@ class Performer(Enqueuer[Args], Generic[Call, Args, Result]):
         """How long to wait after a failed attempt, where the policy says it."""
         return self.options.backoff
 
+    @property
+    def redact(self) -> frozenset[str]:
+        """Names of arguments, and of keys within them, that are never shown."""
+        return frozenset() if isinstance(self.options.redact, Unset) else self.options.redact
+
     def gives_up_on(self, error: BaseException) -> bool:
         """Whether the policy says that another attempt is pointless after this."""
         if not isinstance(error, Exception):
