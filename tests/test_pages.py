@@ -1,12 +1,15 @@
 """Pages for users do what they say: their Python blocks are run, in their order, and come to what stands behind them.
 
-`expression  # → value` is compared, and `statement  # raises Error` has to.
+`expression  # → value` is compared, and `statement  # raises Error` has to. A block that sets DJANGO_JOBS sets it for
+the blocks after it.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,7 +17,9 @@ import pytest
 from django_jobs.performers import Performer, forget
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = ("keys.md", "jobs-by-hand.md", "results.md", "queues.md")
+PAGES = ("keys.md", "jobs-by-hand.md", "results.md", "queues.md", "hooks.md")
+MODULE = "shop.hooks"
+"""What the module is called that the blocks of a page make up, for settings that name things by their paths."""
 
 _COMES_TO = re.compile(r"^( *)(.+?)  # → (.+)$", re.MULTILINE)
 _RAISES = re.compile(r"^( *)(.+?)  # raises (\w+)$", re.MULTILINE)
@@ -39,12 +44,20 @@ def comes_to(found: object, said: object) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("page", PAGES)
-def test_the_python_of_a_page_does_what_the_page_says(page: str) -> None:
-    module: dict[str, Any] = {"__name__": "tests.pages.jobs", "comes_to": comes_to, "raises": pytest.raises}
+def test_the_python_of_a_page_does_what_the_page_says(
+    page: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = ModuleType(MODULE)
+    monkeypatch.setitem(sys.modules, MODULE.partition(".")[0], ModuleType("shop"))
+    monkeypatch.setitem(sys.modules, MODULE, made)
+    module = vars(made)
+    module |= {"comes_to": comes_to, "raises": pytest.raises}
     performers: dict[str, Performer[..., ..., Any]] = {}
     try:
         for block in blocks(page):
             exec(compile(checked(block), DOCS / page, "exec"), module)
+            if "DJANGO_JOBS" in module:
+                settings.DJANGO_JOBS = module.pop("DJANGO_JOBS")
             performers |= {name: value for name, value in module.items() if isinstance(value, Performer)}
     finally:
         for performer in performers.values():

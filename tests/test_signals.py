@@ -304,6 +304,26 @@ def test_a_receiver_may_listen_to_one_name_only(greet: AnyPerformer, name: str) 
 
 
 @pytest.mark.django_db
+def test_jobs_queued_under_an_old_name_are_told_of_under_that_one() -> None:
+    def greet() -> None: ...
+
+    told: list[object] = []
+
+    def hear(*, sender: str, **_: Any) -> None:
+        told.append(sender)
+
+    with declared(greet, name="shop.greet", aliases=["shop.hello"], **POLICY):
+        for sender in ("shop.greet", "shop.hello"):
+            signals.job_finished.connect(hear, sender=sender)
+            try:
+                enqueue([named("shop.hello")])
+                work_one()
+            finally:
+                signals.job_finished.disconnect(hear, sender=sender)
+    assert told == ["shop.hello"]
+
+
+@pytest.mark.django_db
 def test_of_a_job_that_was_lost_too() -> None:
     told: list[int] = []
 

@@ -14,9 +14,9 @@ from django.db import connection
 from django.test import override_settings
 from django.utils import timezone, translation
 
-from django_jobs import Attempt, GiveUp, Retry, Snooze, current_attempt, work_one
+from django_jobs import Attempt, GiveUp, Retry, Snooze, current_attempt, enqueue, named, work_one
 from django_jobs.models import Job
-from django_jobs.outcomes import Cancelled, GaveUp, Retried, Snoozed, Succeeded
+from django_jobs.outcomes import Cancelled, Failed, GaveUp, Retried, Snoozed, Succeeded
 from django_jobs.testing import jobs_mode, live_worker, run_jobs
 from django_jobs.testing import perform as rehearse
 from tests.declaring import declared
@@ -191,6 +191,18 @@ def test_call_next_takes_the_attempt_and_nothing_else(form: Form, given: Any) ->
         run.reason == "call_next() takes the attempt that its middleware was given, and is called in the same context"
     )
     assert around.seen == []
+
+
+def test_a_job_that_does_not_come_to_its_body_does_not_come_to_it_either() -> None:
+    def greet(name: str) -> None: ...
+
+    with middleware("outer"):
+        enqueue([named("shop.nobody")])
+        assert isinstance(work_one(), Retried)
+        with declared(greet, name="shop.greet", **POLICY):
+            enqueue([named("shop.greet", 1, 2, 3)])
+            assert isinstance(work_one(), Failed)
+    assert around.seen == ["outer is built"]
 
 
 # -- within what the body is in
