@@ -32,7 +32,7 @@ class Attempt:
         self._interruption = interruption
         self._begun = clock.monotonic()
         self.meta: Mapping[str, Any] = meta
-        """What was stored with the job beside its arguments: what `using(meta=…)` said, language, time zone."""
+        """What was stored beside the arguments: what `using(meta=…)` and the setting META said, language, time zone."""
 
     @property
     def job_id(self) -> int:

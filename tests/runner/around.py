@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -124,6 +125,22 @@ class AsyncCalled:
     async def __call__(self, attempt: Attempt) -> Any:
         seen.append("called")
         return await self.call_next(attempt)
+
+
+@sync_and_async_middleware
+def tells_where(call_next: Around) -> Around:
+    """Give the process that the body ran in, beside its value."""
+    if iscoroutinefunction(call_next):
+
+        async def around_async(attempt: Attempt) -> Any:
+            return [os.getpid(), await call_next(attempt)]
+
+        return around_async
+
+    def around(attempt: Attempt) -> Any:
+        return [os.getpid(), call_next(attempt)]
+
+    return around
 
 
 def writes(call_next: Around) -> Around:

@@ -16,7 +16,7 @@ from django.db import connections
 
 from django_jobs import clock
 from django_jobs.models import Job
-from tests.system.processes import LONGER, PATIENT, Worker, lines, until, worker, workers
+from tests.system.processes import LONGER, PATIENT, Worker, lines, until, worker, workers, workers_of
 from tests.yard import jobs
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -165,6 +165,17 @@ def test_o03_a_job_due_far_beyond_the_lease_runs_once_and_not_before(tmp_path: P
     assert job.attempts == 1
     assert job.started_at is not None
     assert job.started_at >= job.run_at
+
+
+def test_middleware_is_around_the_bodies_in_a_worker_process(tmp_path: Path) -> None:
+    plain, asynchronous = jobs.append.later(str(tmp_path / "marks"), "x"), jobs.count_users.later()
+    atomic = jobs.write_atomically.later("x")
+    queued = [job.pk for job in (plain, asynchronous, atomic)]
+    with workers(tmp_path, "--processes", "1", jobs={"MIDDLEWARE": ["tests.runner.around.tells_where"]}) as [running]:
+        until(lambda: Job.objects.filter(pk__in=queued, state="SUCCESSFUL").count() == 3, what="they run")
+        [pid] = workers_of(running.process.pid)
+        results = [Job.objects.get(pk=job_id).result for job_id in queued]
+    assert results == [[pid, None], [pid, 0], [pid, None]]
 
 
 class TestRefusedAtStart:

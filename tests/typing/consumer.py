@@ -232,7 +232,7 @@ def key_of(user_id: int, **_: object) -> str | None:
 def reindex(user_id: int) -> None: ...
 
 
-@job(unique=True, unique_for=timedelta(days=1), on_failure=reindex)
+@job(unique=True, unique_for=timedelta(days=1), on_failure=reindex, redact=("card",))
 def summarise(user_id: int) -> None: ...
 
 
@@ -391,6 +391,14 @@ def test_functions() -> None:
 
 # -- the setting
 
+
+def of_tenant(job: NewJob) -> dict[str, str]:
+    return {"of": job.name}
+
+
+def observe(name: str, seconds: float, rows: int | None) -> None: ...
+
+
 DJANGO_JOBS: DjangoJobs = {
     "MODE": "inline",
     "QUEUES": {"mail": {"concurrency": 4}, "default": {}},
@@ -398,4 +406,8 @@ DJANGO_JOBS: DjangoJobs = {
     "TIMEOUT": None,
     "LEASE": timedelta(seconds=30),
     "KEEP_SUCCESSFUL": "2d",
+    "OBSERVE": observe,
+    "MIDDLEWARE": ["shop.hooks.timing"],
+    "META": [of_tenant, "shop.hooks.of_request"],
+    "REDACT": ["iban"],
 }

@@ -64,6 +64,7 @@ job(5)  # E: call-overload | reportArgumentType reportCallIssue
 job(takes_attempt="yes")  # E: call-overload | reportArgumentType reportCallIssue
 
 job(unique_while_waiting=7)  # E: call-overload | reportArgumentType
+job(redact=5)  # E: call-overload | reportArgumentType
 job(give_up_on=5)  # E: call-overload | reportArgumentType
 
 # -- verbs by hand
@@ -113,3 +114,4 @@ text: bytes = perform(send_welcome, 5)  # E: assignment | reportAssignmentType
 
 DJANGO_JOBS: DjangoJobs = {"QUEUE": ["mail"]}  # E: typeddict-unknown-key | reportAssignmentType
 OTHER_JOBS: DjangoJobs = {"LEASE": None}  # E: typeddict-item | reportAssignmentType
+HOOKED_JOBS: DjangoJobs = {"META": [5]}  # E: list-item | reportAssignmentType
