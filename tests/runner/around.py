@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -139,6 +140,31 @@ def tells_where(call_next: Around) -> Around:
 
     def around(attempt: Attempt) -> Any:
         return [os.getpid(), call_next(attempt)]
+
+    return around
+
+
+@sync_and_async_middleware
+def calls_twice(call_next: Around) -> Around:
+    if iscoroutinefunction(call_next):
+
+        async def around_async(attempt: Attempt) -> Any:
+            await call_next(attempt)
+            return await call_next(attempt)
+
+        return around_async
+
+    def around(attempt: Attempt) -> Any:
+        call_next(attempt)
+        return call_next(attempt)
+
+    return around
+
+
+@async_only_middleware
+def waits_for_it(call_next: Around) -> Around:
+    async def around(attempt: Attempt) -> Any:
+        return await asyncio.wait_for(call_next(attempt), 20.0)
 
     return around
 

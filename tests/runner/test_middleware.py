@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -127,6 +128,13 @@ def test_it_is_given_the_attempt_that_the_body_has(form: Form, either: dict[str,
 def test_its_value_is_the_result(form: Form, either: dict[str, Callable[..., Any]]) -> None:
     either["after"] = lambda value: [value, "and more"]
     assert perform(form(body)).result == ["done", "and more"]
+
+
+@pytest.mark.parametrize("name", ["calls_twice", "waits_for_it"])
+def test_it_may_call_on_twice_and_from_another_task(form: Form, name: str) -> None:
+    with middleware(name):
+        perform(form(body))
+    assert around.seen == ["body"] * (2 if name == "calls_twice" else 1)
 
 
 def test_what_it_swallows_is_a_success(form: Form, either: dict[str, Callable[..., Any]]) -> None:
@@ -297,7 +305,34 @@ def test_a_timeout_that_it_swallows_is_one_all_the_same(either: dict[str, Callab
         assert work(performer.later()).reason == "timed out after 0.2 s"
 
 
+@pytest.mark.django_db(transaction=True)
+def test_an_interruption_goes_through_what_is_around_an_async_body(either: dict[str, Callable[..., Any]]) -> None:
+    async def body() -> None:
+        await asyncio.sleep(20.0)
+
+    with declared(body, **POLICY, timeout=0.2) as performer, live_worker() as worker:
+        job = performer.later()
+        worker.wait()
+    assert Job.objects.get(pk=job.pk).errors[0]["reason"] == "timed out after 0.2 s"
+    assert around.seen == ["CancelledError"]
+
+
 # -- wherever jobs run
+
+
+def test_a_job_that_runs_at_once_within_another_has_its_own(either: dict[str, Callable[..., Any]]) -> None:
+    def outside(attempt: Attempt) -> list[object]:
+        before = current_attempt() is attempt
+        inside = inner.later("inside").result
+        return [before, inside, current_attempt() is attempt]
+
+    either["after"] = lambda value: ["around", value]
+    with (
+        declared(body, name="shop.inside", **POLICY) as inner,
+        declared(outside, name="shop.outside", **POLICY, takes_attempt=True) as outer,
+        jobs_mode("inline"),
+    ):
+        assert outer.later().result == ["around", [True, ["around", "inside"], True]]
 
 
 def test_it_is_around_jobs_that_run_at_once(either: dict[str, Callable[..., Any]]) -> None:
