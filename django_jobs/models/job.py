@@ -18,6 +18,7 @@ from django_jobs.models.facts import explained
 from django_jobs.models.fields import DatabaseNow, InstantField
 from django_jobs.models.waiting import await_result, wait_result
 from django_jobs.performers.options import Reschedule, check_places
+from django_jobs.performers.redaction import redact_job, redact_key, redact_part
 from django_jobs.records import Draft, Moved, NewJob
 from django_jobs.states import FINISHED, State
 
@@ -382,14 +383,20 @@ class Job(models.Model):
         """Whether no attempt is left."""
         return self.attempts >= self.max_attempts
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self, *, redacted: bool = True) -> dict[str, Any]:
         """Give the row, as this instance has it, as plain values that JSON knows, by the names of its columns.
 
         Instants are ISO 8601 texts in UTC, lengths of time seconds; `args`, `kwargs` and `result` are in the form in
-        which they are stored. The token stays here: who knows it could write in the name of the claim.
+        which they are stored, and what `redact`, REDACT and Django's own patterns name is masked, unless asked for. The
+        token stays here: who knows it could write in the name of the claim.
         """
         fields = [field.attname for field in self._meta.concrete_fields if field.attname != "token"]
-        return {name: _plain(getattr(self, name)) for name in fields}
+        row = {name: _plain(getattr(self, name)) for name in fields}
+        if redacted:
+            row["args"], row["kwargs"] = redact_job(self.name, self.args, self.kwargs)
+            row |= {part: redact_part(self.name, row[part]) for part in ("result", "meta")}
+            row |= {key: row[key] and redact_key(row[key]) for key in ("unique_key", "waiting_key")}
+        return row
 
     def retry(self) -> None:
         """Make the job READY now, with at least one more attempt.

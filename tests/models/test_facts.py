@@ -9,7 +9,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.db import connections
 
-from django_jobs import lifecycle, queues
+from django_jobs import lifecycle, queues, work_one
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job
 from django_jobs.outcomes import Failed
@@ -211,6 +211,22 @@ def test_a_row_as_plain_values(frozen: FrozenClock) -> None:
 def test_the_token_of_a_claim_stays_out_of_it() -> None:
     claim = run_job()
     assert str(claim.token) not in str(read(claim.id).as_dict())
+
+
+def test_what_is_secret_is_masked_unless_asked_for() -> None:
+    def pay(amount: int, card: str, *, options: dict[str, str]) -> dict[str, str]:
+        return {"api_key": "K-1", "card": card}
+
+    with declared(pay, name="shop.pay", redact=("card",), unique=True) as performer:
+        job = performer.using(meta={"password": "P-1", "why": "test"}).later(5, "4111", options={"token": "T-1"})
+        work_one()
+        job.refresh_from_db()
+        shown, whole = job.as_dict(), job.as_dict(redacted=False)
+    assert (shown["args"], shown["kwargs"]) == ([5, "********"], {"options": {"token": "********"}})
+    assert shown["result"] == {"api_key": "********", "card": "********"}
+    assert shown["meta"] == {"password": "********", "why": "test"}
+    assert "4111" not in str(shown)
+    assert (whole["args"], whole["result"]["api_key"]) == ([5, "4111"], "K-1")
 
 
 def test_json_takes_it_whatever_the_job_came_to() -> None:
