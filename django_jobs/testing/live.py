@@ -11,10 +11,9 @@ from django.db import connections
 
 from django_jobs.conf import settings
 from django_jobs.performers import modes
-from django_jobs.performers.options import check_name
 from django_jobs.runner.surroundings import is_in_transaction
-from django_jobs.testing.targets import rows, whole
-from django_jobs.worker.plan import Plan, new_identity
+from django_jobs.testing.targets import rows
+from django_jobs.worker.plan import Plan, new_identity, read_concurrency, read_queues
 from django_jobs.worker.process import ALL_WRITTEN, Process
 
 GLANCE = 0.01
@@ -110,20 +109,11 @@ def live_worker(
 
 
 def _plan(queues: Sequence[str] | Mapping[str, int | None] | None, concurrency: int, grace: float) -> Plan:
-    whole("concurrency", concurrency, 1)
-    if isinstance(queues, str):
-        message = f"queues={queues!r:.80}: give a list, as in [{queues!r:.80}]"
-        raise TypeError(message)
-    named: dict[str, int | None] | None = None
-    if queues is not None:
-        named = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(queues)
-        for name in named:
-            check_name("queues", name)
     return Plan(
         alias=settings().database,
         identity=new_identity(),
-        queues=named,
-        concurrency=concurrency,
+        queues=read_queues(queues),
+        concurrency=read_concurrency(concurrency),
         grace=grace,
     )
 

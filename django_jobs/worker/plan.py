@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django_jobs.conf import settings
 from django_jobs.performers import NAME, Unset, get_performer, known_names, registered
+from django_jobs.performers.options import check_name
 from django_jobs.records import ClaimRequest
 from django_jobs.worker.pace import MOST_AHEAD
 
@@ -169,3 +170,33 @@ def parse_queues(text: str) -> dict[str, int | None] | None:
             raise ValueError(message)
         queues[name] = int(cap) if cap else None
     return queues or None
+
+
+def read_queues(queues: Sequence[str] | Mapping[str, int | None] | None) -> dict[str, int | None] | None:
+    """Read queues as Python code names them: a list, or a mapping of names to caps; None serves all.
+
+    Raises TypeError or ValueError with the remedy.
+    """
+    if queues is None:
+        return None
+    if isinstance(queues, str):
+        message = f"queues={queues!r:.80}: give a list, as in [{queues!r:.80}]"
+        raise TypeError(message)
+    read = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(queues)
+    if not read:
+        message = f"queues={queues!r}: would serve nothing; leave it out to serve all"
+        raise ValueError(message)
+    for name, cap in read.items():
+        check_name("queues", name)
+        if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or cap < 1):
+            message = f"queues: {name!r} has the cap {cap!r:.80}; give a whole number of 1 or more, or None for no cap"
+            raise ValueError(message)
+    return read
+
+
+def read_concurrency(concurrency: int) -> int:
+    """Give the number of slots back. Raises ValueError with the remedy."""
+    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+        message = f"concurrency {concurrency!r:.80}: give a whole number, 1 or more"
+        raise ValueError(message)
+    return concurrency

@@ -9,24 +9,19 @@ import sys
 import threading
 from argparse import ArgumentParser
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError, connections
-from django.db.migrations.executor import MigrationExecutor
 
-from django_jobs import lifecycle, logs, performers, runner, signals
+from django_jobs import logs, runner, signals
 from django_jobs.conf import is_debugging, settings
-from django_jobs.worker import flags, handover
+from django_jobs.worker import fitness, flags, handover
 from django_jobs.worker.listener import check_way_to_listen
-from django_jobs.worker.plan import Plan, default_concurrency, new_identity, unserved, with_default_caps
+from django_jobs.worker.plan import Plan, default_concurrency, new_identity, with_default_caps
 from django_jobs.worker.process import Process
 from django_jobs.worker.signs import Signs
 from django_jobs.worker.supervisor import Supervisor
-
-if TYPE_CHECKING:
-    from django.db.backends.base.base import BaseDatabaseWrapper
 
 CONFIGURATION = 1
 """Exit code: it can't work like this."""
@@ -69,7 +64,7 @@ class Command(BaseCommand):
             if estate is not None:
                 estate.dismiss()
             raise
-        self._warn_of_unserved(order.plan)
+        fitness.warn_of_unserved(order.plan)
         code = (
             self._supervise(order, verbosity, signs, estate)
             if order.processes
@@ -155,36 +150,9 @@ class Command(BaseCommand):
         except ValueError as error:
             raise CommandError(str(error), returncode=CONFIGURATION) from error
 
-    def _warn_of_unserved(self, plan: Plan) -> None:
-        allowed = settings().queues
-        served = plan.queue_names
-        for queues, why in ((served, "this command doesn't serve"), (allowed, "DJANGO_JOBS['QUEUES'] doesn't have")):
-            if found := unserved(queues):
-                names = "; ".join(f"{queue} ({', '.join(jobs)})" for queue, jobs in found.items())
-                message = f"jobs wait under queues that {why}: {names}"
-                signals.tell(signals.odd, None, message=message, exception=None, level=logging.WARNING)
-
     def _refuse_what_cannot_work(self, plan: Plan) -> None:
-        for name, first, second in performers.clashes():
-            message = f"two performers are named {name}: {first.function.__module__} and {second.function.__module__}"
-            raise CommandError(message, returncode=CONFIGURATION)
-        try:
-            executor = MigrationExecutor(connections[plan.alias])
-            targets = [key for key in executor.loader.graph.leaf_nodes() if key[0] == "django_jobs"]
-            is_behind = bool(executor.migration_plan(targets))
-            refused = None if is_behind else lifecycle.refused(connections[plan.alias])
-        except (DatabaseError, ImproperlyConfigured) as error:
-            message = f"the database {plan.alias!r} can't be used: {' '.join(str(error).split())}"
-            raise CommandError(message, returncode=CONFIGURATION) from error
-        finally:
-            _let_go(connections[plan.alias])
-        if is_behind:
-            message = f"tables are missing or behind; run: python manage.py migrate django_jobs --database {plan.alias}"
-            raise CommandError(message, returncode=CONFIGURATION)
-        if refused is not None:
-            name, why = refused
-            message = f"the database {plan.alias!r} won't take our statement {name}: {' '.join(str(why).split())}"
-            raise CommandError(message, returncode=CONFIGURATION)
+        if (why := fitness.refusal(plan)) is not None:
+            raise CommandError(why, returncode=CONFIGURATION)
 
     def _exit(self, code: int) -> None:
         if getattr(self, "_called_from_command_line", False):
@@ -194,13 +162,6 @@ class Command(BaseCommand):
             logging.shutdown()
             os._exit(code)
         raise SystemExit(code)
-
-
-def _let_go(connection: BaseDatabaseWrapper) -> None:
-    """Close a connection for good, also where a pool would keep it."""
-    connection.close()
-    if connection.vendor == "postgresql" and connection.settings_dict["OPTIONS"].get("pool"):
-        connection.close_pool()  # type: ignore[attr-defined] # PostgreSQL's own
 
 
 def _stop_signals() -> tuple[signal.Signals, ...]:
