@@ -139,6 +139,12 @@ class Process:
             loop.poke()
         self._crew.come_back()
 
+    @property
+    def readiness(self) -> str:
+        """Say in the word of `/ready` whether it takes jobs; only for one without a supervisor."""
+        assert self._upkeep is not None
+        return self._upkeep.health.answer("/ready") or ""
+
     def hold_back(self, count: int) -> None:
         """Leave so many slots free for those that a process before this one still uses."""
         self._crew.hold_back(count)
