@@ -235,8 +235,10 @@ class _Worker:
                 is_forgotten = clock.monotonic() - began >= pause + LONG_ENOUGH
                 pause = FIRST_PAUSE if is_forgotten else min(pause * 2, LONGEST_PAUSE)
         finally:
-            connections.close_all()
-            self._is_over.set()
+            try:
+                connections.close_all()
+            finally:
+                self._is_over.set()
 
     def _has_trouble(self, pause: float) -> bool:
         """Work until asked to end, and tell, also the log, whether something else was the end."""

@@ -78,6 +78,8 @@ TEMPLATES = [
     },
 ]
 ROOT_URLCONF = "tests.urls"
+WSGI_APPLICATION = "tests.web.wsgi.application"
+ALLOWED_HOSTS = ["127.0.0.1"]
 SECRET_KEY = "only for tests"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True

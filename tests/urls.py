@@ -6,5 +6,6 @@ from django.urls import include, path
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("shop/", include("tests.shop.urls")),
+    path("web/", include("tests.web.urls")),
     path("example/", include("example_project.shop.urls")),
 ]
