@@ -87,7 +87,8 @@ def start(queues: Sequence[str] | Mapping[str, int | None] | None = None, concur
         raise RuntimeError(message)
     if _order is None:
         _order = order
-        os.register_at_fork(after_in_child=_leave_to_parent)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=_leave_to_parent)
         request_started.connect(_on_request, dispatch_uid="django_jobs.embedded")
 
 

@@ -18,6 +18,8 @@ class Trouble(Enum):
     """It shows no sign of life."""
     CLAIMLESS = "claimless"
     """It lives and has room for jobs, but no claim of it gets an answer."""
+    STUCK = "stuck"
+    """A body in it doesn't stop, and keeps its slot."""
 
 
 def trouble_of(*, beat_age: float, claim_age: float, beat_bound: float, claim_bound: float) -> Trouble | None:

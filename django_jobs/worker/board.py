@@ -75,6 +75,10 @@ class Entry:
         """Whether its body has begun and not ended."""
         return bool(self.started) and not self.ended
 
+    def overdue(self, now: float) -> float:
+        """Give the seconds for which its body has gone on past its deadline, 0 where it hasn't."""
+        return max(0.0, now - self.deadline) if self.is_running and self.deadline else 0.0
+
 
 class Board:
     """The slots of one worker process. The worker's side may be used by its threads at once."""

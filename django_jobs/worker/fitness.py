@@ -7,6 +7,7 @@ import logging
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError
 from django.db.migrations.executor import MigrationExecutor
+from django.utils.connection import ConnectionDoesNotExist
 
 from django_jobs import lifecycle, performers, signals
 from django_jobs.conf import settings
@@ -28,7 +29,7 @@ def refusal(plan: Plan) -> str | None:
             targets = [key for key in executor.loader.graph.leaf_nodes() if key[0] == "django_jobs"]
             is_behind = bool(executor.migration_plan(targets))
             refused = None if is_behind else lifecycle.refused(connection)
-    except (DatabaseError, ImproperlyConfigured) as error:
+    except (DatabaseError, ImproperlyConfigured, ConnectionDoesNotExist) as error:
         return f"the database {plan.alias!r} can't be used: {_one_line(error)}"
     finally:
         link.close()

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from django_jobs import clock, signals
+from django_jobs.conf import settings
 from django_jobs.vitals import Trouble, trouble_of
 from django_jobs.worker.beat import BEAT_INTERVAL, Beat, Member
 from django_jobs.worker.loop import Loop
@@ -30,6 +31,9 @@ LOOP_BOUNDS = {"chores": 600.0}
 
 DATABASE_BOUND = 3 * BEAT_INTERVAL
 """Seconds for which the database may leave beats without an answer."""
+
+STUCK_BOUND = 10.0
+"""Seconds beyond its grace for which a body may not stop: by then a supervisor has killed its process."""
 
 WORKER_BOUND = 30.0
 """Seconds without a beat of a worker, or without an answer to a claim beyond the time until its next one."""
@@ -134,8 +138,9 @@ class Health:
 
     def _is_well(self, now: float) -> bool:
         """Whether a new start would be of no use: without a database nothing claims, and nobody is to blame."""
-        is_broken = Trouble.CLAIMLESS in self._troubles.values() and self._is_database_there(now)
-        return self._is_alive(now) and not is_broken
+        troubles = set(self._troubles.values())
+        is_broken = Trouble.CLAIMLESS in troubles and self._is_database_there(now)
+        return self._is_alive(now) and not is_broken and Trouble.STUCK not in troubles
 
     def _last_well(self, member: Member, now: float) -> float:
         """Say when a worker last had a claim answered, or no reason to claim; one that is new begins now."""
@@ -151,6 +156,7 @@ class Health:
                 beat_bound=WORKER_BOUND,
                 claim_bound=WORKER_BOUND + (member.plan.poll or OWN_POLL),
             )
+            or _stuck(member, now)
             for member in members
         }
         return {identity: trouble for identity, trouble in found.items() if trouble is not None}
@@ -168,5 +174,11 @@ class Health:
 _WORDS = {
     Trouble.SILENT: "shows no sign of life",
     Trouble.CLAIMLESS: "is alive and has room for jobs, but its claims get no answer",
+    Trouble.STUCK: "has a body that doesn't stop though its time is over: only its process's end frees that slot",
     None: "is well again",
 }
+
+
+def _stuck(member: Member, now: float) -> Trouble | None:
+    bound = settings().timeout_grace.total_seconds() + STUCK_BOUND
+    return Trouble.STUCK if any(entry.overdue(now) > bound for entry in member.board.entries()) else None

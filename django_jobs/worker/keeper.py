@@ -8,7 +8,7 @@ from django_jobs import clock, lifecycle
 from django_jobs.conf import settings
 from django_jobs.records import Lease
 from django_jobs.states import State
-from django_jobs.worker.board import Board, Flag
+from django_jobs.worker.board import Board, Entry, Flag
 from django_jobs.worker.link import Link
 
 RENEWALS = 4
@@ -22,11 +22,16 @@ LOCKED_INTERVAL = 0.2
 
 
 class Keeper:
-    """Keeps exactly the leases that stand on the boards of this host's workers."""
+    """Keeps exactly the leases that stand on the boards of this host's workers.
 
-    def __init__(self, *, boards: Callable[[], Iterable[Board]], link: Link) -> None:
+    With `leaves_stuck` that of a body which doesn't stop is left to run out: where nobody kills the process, others
+    would never get the job.
+    """
+
+    def __init__(self, *, boards: Callable[[], Iterable[Board]], link: Link, leaves_stuck: bool = False) -> None:
         self._boards = boards
         self._link = link
+        self._leaves_stuck = leaves_stuck
         self._renew_at = 0.0
         self.renewed_at = 0.0
         """When everything was last renewed."""
@@ -64,7 +69,7 @@ class Keeper:
         self._link.close()
 
     def _renew(self, boards: list[Board], *, only: set[Lease] | None = None) -> None:
-        leases = [entry.lease for board in boards for entry in board.entries()]
+        leases = [entry.lease for board in boards for entry in board.entries() if not self._is_left(entry)]
         if only is not None:
             leases = [lease for lease in leases if lease in only]
         self._locked = set()
@@ -81,6 +86,10 @@ class Keeper:
             is_sure = clock.monotonic() < board.confirmed_until
             flag = Flag.LOST if is_sure else Flag.LOST | Flag.DOUBTED
             self._flag([board], (lease for lease in missing if lease not in locked), flag)
+
+    def _is_left(self, entry: Entry) -> bool:
+        bound = settings().timeout_grace.total_seconds()
+        return self._leaves_stuck and bool(overdue := entry.overdue(clock.monotonic())) and overdue >= bound
 
     def _look_for_cancelled(self, boards: list[Board]) -> None:
         running = [entry.lease for board in boards for entry in board.entries() if entry.is_running]

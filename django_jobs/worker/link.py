@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ READ_ONLY = "25006"
 UNKNOWN_STATEMENT, KNOWN_STATEMENT = "26000", "42P05"
 
 _watchdog = Watchdog()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_watchdog.begin_anew)
 
 
 class Link:

@@ -86,7 +86,7 @@ class Process:
         self._upkeep: Upkeep | None = None
         if not self._is_supervised:
             self._upkeep = self._kept_up(board, signs)
-            keeper = Keeper(boards=lambda: [board], link=Link(plan.alias))
+            keeper = Keeper(boards=lambda: [board], link=Link(plan.alias), leaves_stuck=True)
             chores = Chores(link=Link(plan.alias, patience=1 / 2), duties=duties())
             listeners = listening(
                 plan.alias,

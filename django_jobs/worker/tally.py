@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ class Tally:
 
     def __init__(self, board: Board) -> None:
         self._board = board
+        self._pid = os.getpid()
         self._released: list[_Named] = []
 
     @contextmanager
@@ -39,6 +41,9 @@ class Tally:
             signals.ends.unhear(self._hear)
 
     def _hear(self, ends: list[End]) -> None:
+        if os.getpid() != self._pid:
+            # A forked child shares the board's memory, and may have a worker of its own.
+            return
         others = [end for end in ends if end.change.state is not State.SUCCESSFUL]
         # What had not started isn't worth a word.
         released = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -36,6 +37,7 @@ class Upkeep:
         signs: Signs,
     ) -> None:
         self._wake = wake
+        self._pid = os.getpid()
         self._lookout = Lookout(link=Link(plan.alias), plan=plan, wake=wake)
         self._looking = make_loop("lookout", self._lookout.tick, on_end=self._lookout.close)
         beat = Beat(link=Link(plan.alias), members=members)
@@ -54,8 +56,10 @@ class Upkeep:
         signals.jobs_reclaimed.disconnect(self._on_reclaimed)
 
     def _on_reclaimed(self, **_: Any) -> None:
-        # Nobody was told of them, and whoever has room may run them at once.
-        self.news()
+        # Nobody was told of them, and whoever has room may run them at once. In a forked child the crews aren't there,
+        # and their lock may be held for ever.
+        if os.getpid() == self._pid:
+            self.news()
 
     def news(self) -> None:
         """Wake the crews, since something is new; and it may be for later."""

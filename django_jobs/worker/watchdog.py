@@ -41,6 +41,10 @@ class Watchdog:
     """Knows what is waited for. A thread of its own looks while any connection is open; tests look themselves."""
 
     def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Know of nothing: what a forked child has from its parent, that thread and those waits, isn't there."""
         self._lock = Lock()
         self._waits: set[_Wait] = set()
         self._interval = LONGEST_LOOK_AWAY

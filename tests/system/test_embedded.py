@@ -194,36 +194,60 @@ class TestReloading:
 
 FORKING = """
 import os
+import sys
+import threading
+from pathlib import Path
+
 import django
 from django.core.handlers.wsgi import WSGIHandler
 from django.core.signals import request_started
+from django.db import connections
 
 django.setup()
-from django_jobs import embedded
-from tests.system.processes import until
-from tests.yard.jobs import append_pid, append_line
+from django_jobs import embedded, signals
+from tests.system.processes import lines, until
+from tests.yard.jobs import append_pid
+
+marks = Path(sys.argv[1])
 
 def begin():
     request_started.send(sender=WSGIHandler)
     until(lambda: embedded.health() == "ok", what="a worker is well")
 
-def work(path):
-    count = len(open(path).readlines()) if os.path.exists(path) else 0
-    append_pid.later(path)
-    until(lambda: os.path.exists(path) and len(open(path).readlines()) > count, what="the job ran")
+def work():
+    # The other process may take it; so another is queued, until this one has had one.
+    while str(os.getpid()) not in lines(marks):
+        count = len(lines(marks))
+        append_pid.later(str(marks))
+        until(lambda: len(lines(marks)) > count, what="the job ran")
 
-path = {path!r}
+def say(*, message, **_):
+    print(os.getpid(), message, flush=True)
+
 embedded.start(concurrency=1)
 begin()
+work()
+parents = embedded._worker._process
 child = os.fork()
 if not child:
+    signals.odd.connect(say)
     assert embedded.health() == "none"
     begin()
+    work()
+    # Whatever of the parent's was locked as it forked is locked here for good.
+    assert parents._crew._lock.acquire(timeout=10)
+    telling = threading.Thread(target=signals.tell, args=(signals.jobs_reclaimed, None),
+                               kwargs={"changes": [], "let_go": [], "because": "x"}, daemon=True)
+    telling.start()
+    telling.join(10)
+    assert not telling.is_alive()
+    threads = [thread.name for thread in threading.enumerate()]
+    assert ("django_jobs watchdog" in threads) == (connections["default"].vendor == "postgresql")
     assert embedded.stop()
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
+signals.odd.connect(say)
 assert embedded.health() == "ok"
-work(path)
 print("all is well")
 """
 
@@ -232,12 +256,16 @@ def test_a_process_that_was_forked_from_one_with_a_worker_begins_its_own_and_lea
     tmp_path: Path,
 ) -> None:
     marks = tmp_path / "marks"
-    program = FORKING.format(path=str(marks))
-    with worker(tmp_path, command=("-W", "ignore::DeprecationWarning", "-c", program)) as forking:
+    with worker(tmp_path, str(marks), command=("-W", "ignore::DeprecationWarning", "-c", FORKING)) as forking:
         assert forking.wait() == 0, forking.output
     assert "all is well" in forking.output
     assert "Traceback" not in forking.output
-    assert lines(marks) == [str(forking.process.pid)]
+    for pid, count in Counter(lines(marks)).items():
+        assert f"{pid} stopped after" in forking.output
+        assert f": {count} succeeded, 0 failed" in next(
+            line for line in forking.output.splitlines() if line.startswith(f"{pid} stopped after")
+        )
+    assert set(lines(marks)) > {str(forking.process.pid)}
 
 
 @pytest.mark.skipif(connections["default"].vendor == "sqlite", reason="SQLite has no sessions to be counted")

@@ -200,6 +200,25 @@ def test_a_worker_that_shows_no_life_makes_it_unready(working: Room, frozen: Fro
     assert odd == ["worker w0 shows no sign of life"]
 
 
+def test_a_body_that_does_not_stop_makes_its_worker_unready(working: Room, frozen: FrozenClock, odd: list[str]) -> None:
+    """A supervisor has killed it by then; in the one-process form nobody can."""
+    lease = Lease(id=1, token=1)
+    board = working.members[0].board
+    board.take([lease])
+    board.start(lease, timeout=10.0)
+    working.go_on(frozen, 25)
+    assert working.words() == WELL
+    working.go_on(frozen, 1)
+    assert working.words() == ("ok", "workers", "ok")
+    board.end(lease)
+    working.go_on(frozen, 1)
+    assert working.words() == WELL
+    assert odd == [
+        "worker w0 has a body that doesn't stop though its time is over: only its process's end frees that slot",
+        "worker w0 is well again",
+    ]
+
+
 def test_a_worker_that_is_being_replaced_has_its_time(working: Room, frozen: FrozenClock) -> None:
     working.members = []
     working.go_on(frozen, 5)
@@ -275,6 +294,16 @@ class TestHeartbeatFile:
             room.go_on(frozen, 1)
         assert not self.is_touched(room, frozen, path)
         room.claimless = set()
+        assert self.is_touched(room, frozen, path)
+
+    def test_not_while_a_body_does_not_stop(self, room: Room, frozen: FrozenClock, path: Path) -> None:
+        lease = Lease(id=1, token=1)
+        board = room.members[0].board
+        board.take([lease])
+        board.start(lease, timeout=10.0)
+        room.go_on(frozen, 25)
+        assert not self.is_touched(room, frozen, path)
+        board.end(lease)
         assert self.is_touched(room, frozen, path)
 
     def test_also_while_the_database_is_away(self, room: Room, frozen: FrozenClock, path: Path) -> None:

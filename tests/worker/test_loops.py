@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError, connections
+from django.test import override_settings
 
 from django_jobs import clock, lifecycle, signals
 from django_jobs.models import Job
@@ -132,6 +133,27 @@ class TestKeeper:
         with pytest.raises(OperationalError):
             keeper.tick()
         assert board.confirmed_until == 60.0
+
+    @override_settings(DJANGO_JOBS={"TIMEOUT_GRACE": "5s"})
+    def test_where_nobody_kills_it_a_body_that_does_not_stop_is_not_renewed(self, frozen: clock.FrozenClock) -> None:
+        queue_job()
+        queue_job()
+        stuck, other = claim_one(), claim_one()
+        board = make_board()
+        board.take([stuck.lease, other.lease])
+        board.start(stuck.lease, timeout=10.0)
+        board.start(other.lease, timeout=None)
+        keeper = Keeper(boards=lambda: [board], link=Link("default"), leaves_stuck=True)
+        left = []
+        for wait in (14.9, 15.0, 15.0):
+            frozen.advance(seconds(wait))
+            keeper.tick()
+            left.append([Job.objects.get(pk=claim.id).lease_expires_at - frozen.instant for claim in (stuck, other)])
+            if len(left) == 2:
+                board.end(stuck.lease)
+        keeper.close()
+        # Once it has ended after all it is renewed until that is written.
+        assert left == [[MINUTE, MINUTE], [seconds(45), MINUTE], [MINUTE, MINUTE]]
 
     def test_with_empty_hands_it_asks_the_database_nothing(self) -> None:
         link = Link("default")
