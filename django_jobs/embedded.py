@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
@@ -265,7 +266,7 @@ class _Worker:
         check_way_to_listen(plan.alias)
         if (why := fitness.refusal(plan)) is not None:
             return f"{NOBODY}: {why}"
-        fitness.warn_of_unserved(plan)
+        fitness.warn_of_unserved(plan, who="the worker beside the server")
         process = Process(plan)
         with self._lock:
             if self._is_ending.is_set():
@@ -278,7 +279,7 @@ class _Worker:
     def _plan(self) -> Plan:
         return Plan(
             alias=settings().database,
-            identity=new_identity(),
+            identity=new_identity(f"embedded@{socket.gethostname()}"),
             **with_default_caps(self._order.queues),
             concurrency=self._order.concurrency,
             grace=settings().grace.total_seconds(),

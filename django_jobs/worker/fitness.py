@@ -41,11 +41,11 @@ def refusal(plan: Plan) -> str | None:
     return None
 
 
-def warn_of_unserved(plan: Plan) -> None:
-    """Tell of performers whose jobs wait under queues that nobody may serve."""
+def warn_of_unserved(plan: Plan, *, who: str) -> None:
+    """Tell of performers whose jobs wait under queues that `who` doesn't serve, or that the settings don't have."""
     allowed = settings().queues
     served = plan.queue_names
-    for queues, why in ((served, "this command doesn't serve"), (allowed, "DJANGO_JOBS['QUEUES'] doesn't have")):
+    for queues, why in ((served, f"{who} doesn't serve"), (allowed, "DJANGO_JOBS['QUEUES'] doesn't have")):
         if found := unserved(queues):
             names = "; ".join(f"{queue} ({', '.join(jobs)})" for queue, jobs in found.items())
             message = f"jobs wait under queues that {why}: {names}"

@@ -20,6 +20,14 @@ import pytest
 from tests.system.processes import PATIENCE, Worker, children_of, until
 from tests.web import outside
 
+AS_IN_A_TERMINAL = """
+import runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv = sys.argv[1:]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+"""Runs a module as `-m` does, and hears Ctrl-C also where whatever runs the tests, in the background, ignores it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
@@ -31,7 +39,7 @@ class Server:
     exit_code: int = 0
 
     def command(self, port: int) -> list[str]:
-        return ["-m", self.module, *(argument.format(port=port) for argument in self.arguments)]
+        return ["-c", AS_IN_A_TERMINAL, self.module, *(argument.format(port=port) for argument in self.arguments)]
 
 
 GUNICORN = ("tests.web.wsgi", "--bind", "127.0.0.1:{port}", "--no-control-socket", "--workers")

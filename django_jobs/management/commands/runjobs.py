@@ -64,7 +64,7 @@ class Command(BaseCommand):
             if estate is not None:
                 estate.dismiss()
             raise
-        fitness.warn_of_unserved(order.plan)
+        fitness.warn_of_unserved(order.plan, who="this command")
         code = (
             self._supervise(order, verbosity, signs, estate)
             if order.processes
