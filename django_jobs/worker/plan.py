@@ -182,7 +182,7 @@ def read_queues(queues: Sequence[str] | Mapping[str, int | None] | None) -> dict
     if isinstance(queues, str):
         message = f"queues={queues!r:.80}: give a list, as in [{queues!r:.80}]"
         raise TypeError(message)
-    read = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(queues)
+    read: dict[str, Any] = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(queues)
     if not read:
         message = f"queues={queues!r}: would serve nothing; leave it out to serve all"
         raise ValueError(message)
