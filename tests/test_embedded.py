@@ -149,10 +149,10 @@ class TestTheWorker:
         broken = worker._process
         assert broken is not None
         broken._break()
+        until(lambda: "ended by itself, with code 1; trying again in 1 s" in " ".join(told), what="it is told")
         job = jobs.note.later("hello")
         until(lambda: Job.objects.get(pk=job.pk).state == "SUCCESSFUL", what="another one runs the job")
         assert worker._process is not broken
-        assert "the worker beside the server ended by itself, with code 1; trying again in 1 s" in told
 
     def test_wrong_settings_are_told_of_and_waited_for(self, worker: _Worker, told: list[str]) -> None:
         with override_settings(DJANGO_JOBS={"LEASE": "soon"}):

@@ -194,7 +194,7 @@ def read_queues(queues: Sequence[str] | Mapping[str, int | None] | None) -> dict
     return read
 
 
-def read_concurrency(concurrency: int) -> int:
+def read_concurrency(concurrency: object) -> int:
     """Give the number of slots back. Raises ValueError with the remedy."""
     if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
         message = f"concurrency {concurrency!r:.80}: give a whole number, 1 or more"
