@@ -6,11 +6,14 @@ import threading
 from typing import Any
 
 import pytest
+from django.test import override_settings
 
-from django_jobs import signals
+from django_jobs import clock, signals
 from django_jobs.models import Job
 from django_jobs.worker.plan import Plan
 from django_jobs.worker.process import Process
+from tests.factories import seconds
+from tests.system.processes import until
 from tests.yard import jobs
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -63,3 +66,24 @@ def test_when_one_of_its_threads_has_ended_it_gives_back_what_runs_and_ends_with
     thread.join(PATIENCE)
     assert codes == [1]
     assert Job.objects.get(pk=job.pk).state in ("READY", "SUCCESSFUL")
+
+
+@override_settings(DJANGO_JOBS={"LEASE": "2s", "TIMEOUT_GRACE": 0})
+def test_a_body_that_does_not_stop_is_left_to_its_lease() -> None:
+    job = jobs.pass_gate.using(timeout=0.2).later("held")
+    working = process(grace=0.0)
+    thread = threading.Thread(target=working.run)
+    thread.start()
+    try:
+        assert jobs.entered["held"].wait(PATIENCE)
+        job.refresh_from_db()
+        assert job.started_at is not None
+        # Renewed every half a second it would be held for three by then.
+        until(lambda: clock.now() >= job.started_at + seconds(1.5), what="it has been overdue for a while")
+        job.refresh_from_db()
+        assert job.lease_expires_at is not None
+        assert job.lease_expires_at < job.started_at + seconds(2.6)
+    finally:
+        working.stop_now()
+        jobs.gates["held"].set()
+        thread.join(PATIENCE)
