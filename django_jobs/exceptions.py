@@ -9,6 +9,7 @@ Exception
 │   ├── RunFailed               a job that its caller ran has failed, and no exception says why
 │   ├── DuplicateJob            another job holds the key, and the call said `on_duplicate="raise"`
 │   ├── KeyContended            whoever held the key was gone again each time that was looked
+│   ├── LeaseLost               a consumer's claim of a pushed row holds no more
 │   └── VerbRefused             a verb by hand that doesn't fit the job's state
 │       ├── JobGone             no such row any more
 │       ├── JobWaiting          it hasn't come to its end
@@ -85,6 +86,14 @@ class KeyContended(JobsError):
     def __init__(self, key: str, *, tries: int) -> None:
         super().__init__(f"whoever held the key {key!r:.120} was gone again {tries} times; try again")
         self.key = key
+
+
+class LeaseLost(JobsError):
+    """A consumer's claim of a pushed row holds no more, so nothing was written; others may have the row by now."""
+
+    def __init__(self, message: str, *, row_id: int) -> None:
+        super().__init__(message)
+        self.row_id = row_id
 
 
 class VerbRefused(JobsError):
