@@ -68,7 +68,7 @@ def put_back(row: TakenRow, *, failure: Failure, delay: timedelta, max_attempts:
         raise _lost(lease, "put back")
     if state is State.FAILED:
         why = " ".join(failure.reason.split()) or "no reason given"
-        message = f"row {lease.id} pushed to {row.queue} is dead after {row.attempts} attempts: {why}"
+        message = f"row {lease.id} pushed to {row.queue} is dead after attempt {row.attempts}: {why}"
         _tell_after_commit(connection, logging.ERROR, message)
     return state
 

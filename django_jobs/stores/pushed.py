@@ -30,7 +30,7 @@ BRING_BACK = """
 with todo as materialized (
   select job.id from {job} as job
   where job.worker = %(holder)s and case when job.lease_expires_at <= {now} then true else false end
-  order by job.worker, job.id limit %(limit)s {skip}
+  order by job.lease_expires_at limit %(limit)s {skip}
 )
 update {job} as job set
   state = case when job.state = 'RUNNING' then 'READY' else job.state end,
@@ -118,7 +118,7 @@ group by job.queue
 DEAD = """
 select job.id, job.queue, job.args, job.attempts, {utc:job.run_at}, {utc:job.finished_at}, {last_reason}
 from {job} as job where job.state = 'FAILED' and job.fingerprint = %(fingerprint)s
-order by job.fingerprint, job.id limit %(limit)s
+order by job.id limit %(limit)s
 """
 
 LAPSE = Failure(kind="lapse", reason="the lease ran out while a consumer had this")
@@ -198,7 +198,7 @@ def fail(
     values = {
         **lease._asdict(),
         "entry": store.entry(failure),
-        "fingerprint": _fingerprint(queue),
+        "fingerprint": fingerprint(queue),
         "max_attempts": max_attempts,
     }
     return bool(store.run(connection, FAIL, values))
@@ -223,7 +223,7 @@ def stats(store: Store, connection: BaseDatabaseWrapper) -> dict[str, Counts]:
 
 def dead(store: Store, connection: BaseDatabaseWrapper, queue: str, *, limit: int) -> Iterable[DeadRow]:
     """Read the dead rows of a queue, the oldest first."""
-    values = {"fingerprint": _fingerprint(queue), "limit": limit}
+    values = {"fingerprint": fingerprint(queue), "limit": limit}
     return [
         DeadRow(
             id=job_id,
@@ -243,7 +243,8 @@ def _holder(queue: str) -> str:
     return f"take:{queue}"
 
 
-def _fingerprint(queue: str) -> str:
+def fingerprint(queue: str) -> str:
+    """Give what the dead of a queue have in common, and nothing else has."""
     return f"pushed{hashlib.sha1(queue.encode(), usedforsecurity=False).hexdigest()[:34]}"
 
 

@@ -87,8 +87,8 @@ def test_what_was_rescheduled_to_a_higher_priority_comes_first(frozen: FrozenClo
 
 def test_a_higher_priority_that_is_not_due_holds_nothing_up(frozen: FrozenClock) -> None:
     push_row(priority=7, delay=seconds(60))
-    due = push_row()
-    assert order_of() == [due]
+    lowest, next_one = push_row(), push_row(priority=3)
+    assert order_of() == [next_one, lowest]
 
 
 def test_a_row_is_taken_at_its_moment_and_not_before(frozen: FrozenClock) -> None:
@@ -197,13 +197,13 @@ def test_rows_of_another_queue_and_jobs_of_workers_stay(
     assert (read(other.lease.id).state, read(job.id).state) == ("RUNNING", "RUNNING")
 
 
-def test_so_many_come_back_at_once_and_no_more_the_oldest_first(
+def test_so_many_come_back_at_once_and_no_more_those_first_that_lapsed_first(
     store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock
 ) -> None:
-    ids = [taken_row().lease.id for _ in range(3)]
+    long, short, middle = (taken_row(lease=lease).lease.id for lease in (60, 40, 50))
     frozen.advance(seconds(60))
-    assert bring_back(store, connection, limit=2) == set(ids[:2])
-    assert bring_back(store, connection, limit=2) == set(ids[2:])
+    assert bring_back(store, connection, limit=2) == {short, middle}
+    assert bring_back(store, connection, limit=2) == {long}
 
 
 # -- ack, put back, fail, extend
