@@ -264,6 +264,10 @@ def verbs_on_pushed_rows(store: Store, connection: BaseDatabaseWrapper) -> Itera
         name="dead", call=lambda: pushed.dead(store, connection, "q0", limit=ROUND), by=("django_jobs_trouble",),
         pages=1_500, steps=50,
     )  # fmt: skip
+    yield Verb(
+        name="stats", call=lambda: pushed.stats(store, connection), by=("django_jobs_take",), pages=200_000,
+        steps=5_000, is_rare=True,
+    )  # fmt: skip
 
 
 def verbs_on_keys(store: Store, connection: BaseDatabaseWrapper, many: int) -> Iterator[Verb]:
