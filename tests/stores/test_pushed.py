@@ -324,6 +324,7 @@ def test_jobs_of_performers_and_rows_that_were_cancelled_are_not_counted(
     store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock
 ) -> None:
     run_job(queue="mail")
+    write(run_job(queue="mail").id, worker="takeaway:41:0f")
     write(run_job(queue="mail").id, state="FAILED", worker=None, finished_at=NOON, fingerprint="z" * 40)
     write(push_row(), state="SUCCESSFUL", finished_at=NOON, fingerprint="z" * 40)
     queue_job(queue="mail")
