@@ -473,3 +473,8 @@ def test_the_table_of_moves_can_fail() -> None:
     life.row = replace(Row(), state=State.SUCCESSFUL, finished=True)
     with pytest.raises(AssertionError, match=r"retry moved a job from Place.SUCCESSFUL to Place.READY"):
         life.retry()
+
+
+@pytest.mark.parametrize(("attempts", "state"), [(1, "READY"), (2, "READY"), (3, "FAILED"), (4, "FAILED")])
+def test_a_pushed_row_that_is_put_back_waits_as_long_as_an_attempt_is_left(attempts: int, state: str) -> None:
+    assert transitions.put_back(attempts, max_attempts=3).value == state

@@ -99,8 +99,8 @@ where job.id = %(id)s and job.token = %(token)s and job.worker is not null
 {returning:state, lease_expires_at}
 """
 
-# What the index doesn't know stands in a `case`, as in the chores. The fourth letter of a holder tells it from what sorts
-# elsewhere, whatever the database's collation thinks of a colon; a bound on both sides looks like few rows.
+# What the index doesn't know stands in a `case`, as in the chores. Holders are told from most workers by their first
+# letters, whatever the database's collation thinks of a colon; a bound on both sides looks like few rows.
 STATS = """
 select job.queue, sum(case when job.run_at <= {now} then 1 else 0 end), count(*), 0, 0
 from {job} as job where job.state = 'READY' and job.name = '' group by job.queue
