@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +17,15 @@ from tests.factories import read, write
 from tests.racing import at_once, somebody
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def impatient(row_locks: None) -> Iterator[None]:
+    """Have nothing on the test's own connection wait for a row."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute("set lock_timeout = '500ms'")
+        yield
+        cursor.execute("reset lock_timeout")
 
 
 def let_lapse(row_id: int) -> None:
@@ -72,7 +81,7 @@ def test_a_lapsed_row_comes_back_to_one_of_those_that_take_at_once() -> None:
     assert {claim.attempts for claim in again} == {2}
 
 
-def test_who_takes_passes_over_a_row_that_another_is_about_to_take(row_locks: None) -> None:
+def test_who_takes_passes_over_a_row_that_another_is_about_to_take(impatient: None) -> None:
     first, second = lowlevel.push("mail", 1), lowlevel.push("mail", 2)
     with somebody() as other, other.in_transaction():
         mine = other.does(lambda: lowlevel.take("mail"))
@@ -102,7 +111,7 @@ def test_a_claim_holds_no_more_once_a_take_that_brought_its_row_back_is_committe
 
 
 @every_verb
-def test_a_take_leaves_a_lapsed_row_to_who_is_just_ending_it(verb: Callable[[Taken], Any], row_locks: None) -> None:
+def test_a_take_leaves_a_lapsed_row_to_who_is_just_ending_it(verb: Callable[[Taken], Any], impatient: None) -> None:
     claim = lapsed()
     with somebody() as consumer:
         with consumer.in_transaction(is_committed=False):
