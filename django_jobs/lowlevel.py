@@ -15,7 +15,7 @@ from typing import Any, Literal, TypedDict
 
 from asgiref.sync import sync_to_async
 
-from django_jobs import codec, durations, lifecycle
+from django_jobs import codec, durations, lifecycle, transitions
 from django_jobs.conf import MOST, settings
 from django_jobs.durations import Duration
 from django_jobs.exceptions import GiveUp, LeaseLost, UndecodableValue
@@ -36,9 +36,6 @@ SHORTEST_LEASE = timedelta(seconds=1)
 
 MOST_DEAD = 1_000
 """So many dead rows are read by one call at the most."""
-
-FIRST_HOLD = timedelta(seconds=15)
-LONGEST_HOLD = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +260,7 @@ def _refuse(row: TakenRow, error: Exception, *, using: str) -> None:
     """Put back what can't be read: newer code may have pushed it. What refers to a row that is gone is dead."""
     most = row.attempts if isinstance(error, GiveUp) else row.max_attempts
     failure = Failure(kind="misfit", reason=f"the payload can't be read: {error}")
-    hold = min(FIRST_HOLD * 2.0 ** min(row.attempts - 1, 20), LONGEST_HOLD)
+    hold = transitions.hold_of_unreadable(row.attempts)
     with suppress(LeaseLost):
         lifecycle.put_back(row, failure=failure, delay=hold, max_attempts=most, using=using)
 
