@@ -14,6 +14,7 @@ Exception
 │   │   ├── WaitFailed          it has failed for good
 │   │   ├── WaitCancelled       it was cancelled, has expired or was superseded
 │   │   └── WaitGone            its row is no longer there
+│   ├── LeaseLost               a consumer's claim of a pushed row holds no more
 │   └── VerbRefused             a verb by hand that doesn't fit the job's state
 │       ├── JobGone             no such row any more
 │       ├── JobWaiting          it hasn't come to its end
@@ -106,6 +107,14 @@ class KeyContended(JobsError):
             f"whoever held the key of this job of {_performer_of(key)} was gone again {tries} times; try again"
         )
         self.key = key
+
+
+class LeaseLost(JobsError):
+    """A consumer's claim of a pushed row holds no more, so nothing was written; others may have the row by now."""
+
+    def __init__(self, message: str, *, row_id: int) -> None:
+        super().__init__(message)
+        self.row_id = row_id
 
 
 def _performer_of(key: str) -> str:

@@ -216,6 +216,8 @@ def _of_cancelled(job: JobSeen) -> str:
     what = f"It was cancelled {_ago(job, job.finished_at)}{_because(job)}."
     if job.worker is None:
         return what
+    if job.is_pushed:
+        return f"{what} A consumer may still be at it, and hears of that from its next word. {_of_lease(job)}"
     return f"{what} Its body may still be running on worker {job.worker}, and is being stopped. {_of_lease(job)}"
 
 

@@ -310,6 +310,36 @@ class HeldRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TakenRow:
+    """A pushed row in a consumer's hands. `args` is the JSON text of a list with the payload in it.
+
+    `attempts` counts this one, too; `error` is the latest reason that the row came back, '' for none.
+    """
+
+    lease: Lease
+    queue: str
+    args: str
+    attempts: int
+    max_attempts: int
+    error: str
+    run_at: datetime
+    lease_expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadRow:
+    """A pushed row that is taken no more; what the fields hold is as in a `TakenRow`."""
+
+    id: int
+    queue: str
+    args: str
+    attempts: int
+    error: str
+    run_at: datetime
+    died_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """Why a run didn't succeed, as text that can be stored: no NUL, no lone surrogate, bounded.
 

@@ -159,6 +159,16 @@ def hand_back(row: HeldRow, *, failure: Failure, started: bool) -> Change:
     return _change(row, State.READY, attempts=row.attempts - 1)
 
 
+def put_back(attempts: int, *, max_attempts: int) -> State:
+    """Say where a pushed row comes to that its consumer puts back: READY, or FAILED where no attempt is left."""
+    return State.FAILED if attempts >= max_attempts else State.READY
+
+
+def hold_of_unreadable(attempts: int) -> timedelta:
+    """Give how long a pushed row stays back whose payload can't be read: 15 s, 30 s … an hour."""
+    return _hold(attempts + 1)
+
+
 def supersede(change: Change, by: int) -> Change:
     """Cancel what would wait again, since another job with its key waits; what went wrong before is told with it."""
     before = change.failure

@@ -18,6 +18,7 @@ from django_jobs.models import Job, Queue, Schedule
 from django_jobs.outcomes import Failed
 from tests.declaring import declared
 from tests.factories import NOON, failure, new_job, place_of, queue_job, run_job, seconds, write
+from tests.pushing import taken_row
 from tests.shop.jobs import greet
 
 pytestmark = pytest.mark.django_db
@@ -234,6 +235,18 @@ def test_a_job_whose_function_is_gone_has_a_page_and_can_be_cancelled(admin_clie
     assert "(pushed)" in page(admin_client, f"{JOBS}{pushed}/change/")
     assert "long.gone" in page(admin_client, JOBS)
     assert act(admin_client, "cancel_jobs", job_id) == ["1 job was cancelled."]
+
+
+def test_a_dead_row_of_the_low_level_is_shown_as_pushed_and_can_be_retried_and_deleted(admin_client: Client) -> None:
+    row_id = taken_row().lease.id
+    assert act(admin_client, "retry_jobs", row_id) == [
+        "0 jobs were retried. 1 was skipped: its state doesn't allow it."
+    ]
+    write(row_id, state="FAILED", worker=None, finished_at=NOON)
+    assert "(pushed)" in page(admin_client, JOBS)
+    assert act(admin_client, "retry_jobs", row_id) == ["1 job was retried."]
+    assert act(admin_client, "delete_selected", row_id, post="yes") == ["1 job was deleted."]
+    assert not Job.objects.exists()
 
 
 @pytest.mark.parametrize("use_tz", [True, False])

@@ -240,6 +240,16 @@ def test_a_pushed_row_heeds_a_pause() -> None:
     ]
 
 
+def test_a_pushed_row_that_was_cancelled_may_still_be_in_a_consumers_hands() -> None:
+    cancelled = running(name="", worker="take:mail", state=State.CANCELLED, finished_at=before(1))
+    assert explain(cancelled) == [
+        (
+            "It was cancelled 1.0 s ago. A consumer may still be at it, and hears of that from its next word. "
+            "It is leased until 2026-03-01 12:00:45 UTC, for 45 s more."
+        )
+    ]
+
+
 def test_a_pushed_row_that_was_taken_or_is_dead_speaks_of_consumers() -> None:
     assert explain(running(name="", timeout=None)) == [
         "A consumer took it 2 min ago, in attempt 1.",

@@ -11,7 +11,7 @@ import pytest
 from django.db import connection, transaction
 from django.dispatch import Signal, receiver
 
-from django_jobs import enqueue, lifecycle, named, signals, work_one
+from django_jobs import enqueue, lifecycle, named, queues, signals, work_one
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job
 from django_jobs.outcomes import Succeeded
@@ -91,10 +91,10 @@ def test_what_a_hearer_of_ours_raises_keeps_nobody_from_hearing() -> None:
 # -- each of them, with its arguments
 
 
-def test_there_are_nine_of_them_and_four_are_about_one_job() -> None:
+def test_four_of_them_are_about_one_job() -> None:
     assert set(EVERY) == {
         "job_enqueued", "job_started", "job_finished", "job_lost", "jobs_reclaimed", "jobs_expired", "jobs_pruned",
-        "worker_started", "worker_stopped",
+        "queue_paused", "queue_resumed", "worker_started", "worker_stopped",
     }  # fmt: skip
     assert set(OF_ONE_JOB) == {"job_enqueued", "job_started", "job_finished", "job_lost"}
 
@@ -252,6 +252,7 @@ def test_receivers_that_raise_harm_nothing(greet: AnyPerformer, frozen: FrozenCl
         assert Job.objects.get(pk=lapsed.id).state == "READY"
         frozen.advance(seconds(1_000_000_000))
         assert lifecycle.prune(connection) == 3
+        assert (queues["mail"].pause(), queues["mail"].resume()) == (True, True)
     assert set(called) == set(EVERY)
 
 

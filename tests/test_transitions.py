@@ -473,3 +473,13 @@ def test_the_table_of_moves_can_fail() -> None:
     life.row = replace(Row(), state=State.SUCCESSFUL, finished=True)
     with pytest.raises(AssertionError, match=r"retry moved a job from Place.SUCCESSFUL to Place.READY"):
         life.retry()
+
+
+@pytest.mark.parametrize(("attempts", "state"), [(1, "READY"), (2, "READY"), (3, "FAILED"), (4, "FAILED")])
+def test_a_pushed_row_that_is_put_back_waits_as_long_as_an_attempt_is_left(attempts: int, state: str) -> None:
+    assert transitions.put_back(attempts, max_attempts=3).value == state
+
+
+@pytest.mark.parametrize(("attempts", "seconds"), [(1, 15), (2, 30), (3, 60), (9, 3_600), (10**6, 3_600)])
+def test_a_pushed_row_that_cannot_be_read_stays_back_for_ever_longer(attempts: int, seconds: int) -> None:
+    assert transitions.hold_of_unreadable(attempts) == timedelta(seconds=seconds)

@@ -232,7 +232,8 @@ def _refuse_unknown(given: Mapping[str, object], kind: type, call: str) -> None:
             raise TypeError(message)
 
 
-def _whole(option: str, value: object, lowest: int, highest: int, hint: str = "") -> int:
+def check_whole(option: str, value: object, lowest: int, highest: int, hint: str = "") -> int:
+    """Give a whole number back as a plain one. Raises TypeError or ValueError, naming option, value and remedy."""
     remedy = f"give a whole number from {lowest:,} to {highest:,}{hint}"
     if isinstance(value, bool) or not isinstance(value, int):
         message = f"{option}={value!r:.80}: {remedy}"
@@ -244,11 +245,11 @@ def _whole(option: str, value: object, lowest: int, highest: int, hint: str = ""
 
 
 def _priority(option: str, value: object) -> int:
-    return _whole(option, value, LOWEST_PRIORITY, HIGHEST_PRIORITY, ", higher runs first")
+    return check_whole(option, value, LOWEST_PRIORITY, HIGHEST_PRIORITY, ", higher runs first")
 
 
 def _count(option: str, value: object) -> int:
-    return _whole(option, value, 1, MOST)
+    return check_whole(option, value, 1, MOST)
 
 
 def _backoff(option: str, value: Any) -> Backoff:

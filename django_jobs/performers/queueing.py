@@ -135,7 +135,7 @@ def draft(name: str, options: Options, now: Surroundings, added: Mapping[str, ob
         _check_end(start, expires)
     return Draft(
         name=name,
-        queue=_allowed(_or(options.queue, conf.default_queue), conf.queues),
+        queue=allowed_queue(_or(options.queue, conf.default_queue), conf.queues),
         priority=_or(options.priority, 0),
         max_attempts=_or(options.max_attempts, conf.max_attempts),
         max_crashes=_or(options.max_crashes, 3),
@@ -178,7 +178,8 @@ def _check_end(start: datetime, expires: timedelta) -> None:
         raise ValueError(message) from None
 
 
-def _allowed(queue: str, queues: Mapping[str, int | None] | None) -> str:
+def allowed_queue(queue: str, queues: Mapping[str, int | None] | None) -> str:
+    """Give the queue back. Raises ValueError where the settings name queues and this is none of them."""
     if queues is not None and queue not in queues:
         allowed = ", ".join(sorted(queues))
         message = f"queue {queue!r} is not in DJANGO_JOBS['QUEUES'] ({allowed}); add it there or choose one of them"

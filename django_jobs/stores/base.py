@@ -35,7 +35,7 @@ from django_jobs.records import (
     WorkerSeen,
 )
 from django_jobs.states import State
-from django_jobs.stores import statements
+from django_jobs.stores import pushed, statements
 from django_jobs.transitions import Change
 
 if TYPE_CHECKING:
@@ -453,6 +453,10 @@ class Store(ABC):
         """Have jobs of a queue be claimed again, and say whether it was paused."""
         return bool(self.run(connection, statements.RESUME, {"queue": queue}))
 
+    def entry(self, failure: Failure) -> str:
+        """Write what `{append:…}` appends to a row's errors."""
+        return _entry(failure)
+
     # -- a loop's own connection
 
     @abstractmethod
@@ -497,8 +501,9 @@ class Store(ABC):
             yield "CLAIM", self._claim_text(*kind)
         for kind in product((True, False), repeat=3):
             yield "NEXT_DUE", self._next_due_text(*kind)
-        for name in statements.WHOLE:
-            yield name, getattr(statements, name)
+        for home in (statements, pushed):
+            for name in home.WHOLE:
+                yield name, getattr(home, name)
 
     # -- how a statement runs
 
@@ -523,7 +528,7 @@ class Store(ABC):
         """Give the name of a statement: that of the constant which holds it, or of which it is made."""
         if (name := self._composed.get(sql)) is not None:
             return name
-        homes = (statements, sys.modules[type(self).__module__])
+        homes = (statements, pushed, sys.modules[type(self).__module__])
         return next((name for home in homes for name, text in vars(home).items() if text == sql), "OTHER")
 
     @abstractmethod
@@ -578,6 +583,9 @@ class Store(ABC):
     @abstractmethod
     def append(self, entry: str) -> str:
         """Write the row's errors with one entry more, completed by attempt, instants and worker of the row."""
+
+    last_reason: str
+    """The reason of the latest of a row's errors, which may be missing."""
 
     @abstractmethod
     def impatient(self) -> str:
@@ -648,6 +656,7 @@ class Store(ABC):
             "using": self.using,
             "float": lambda value: f"cast({value} as float8)",
             "append": self.append,
+            "last_reason": lambda _: self.last_reason,
             "bytewise": lambda text: text + self.bytewise,
             "json": self.json,
             "instant": self.instant,

@@ -122,6 +122,7 @@ class PostgreSQLStore(Store):
     skip_to_delete = "for update of job skip locked"
     never = "'-infinity'::timestamptz"
     server_start = "pg_postmaster_start_time()"
+    last_reason = "job.errors -> -1 ->> 'reason'"
 
     ways = ("run", "copy")
 

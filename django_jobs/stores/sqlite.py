@@ -83,6 +83,7 @@ class SQLiteStore(Store):
     bytewise = ""
     never = "''"
     server_start = "null"
+    last_reason = "json_extract(errors, '$[#-1].reason')"
 
     def __init__(self, **tables: str) -> None:
         super().__init__(**tables)

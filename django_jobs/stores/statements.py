@@ -5,10 +5,10 @@ and `{ago:seconds}` (that long after and before now), `{rows:name}` (a table mad
 (the job of that id, looked up), `{at:column; x}` (the row that has this in an indexed column), `{holder:column; x;
 condition}` (joins the one job with this key for which the condition holds, by the index of such keys) and
 `{using:table}` (as `{by}` in a delete, for each row), `{few:number}` (always true, and rare for a planner),
-`{append:entry}` (the row's errors with one more), `{wait}`, `{share}` and `{skip}` (how rows are locked;
-`{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too), `{impatient}` (waits for nobody for
-long), `{returning:columns}`, `{bytewise:x}` (a text that sorts as Python sorts it), `{json:x}`, `{instant:x}`,
-`{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
+`{append:entry}` (the row's errors with one more), `{last_reason}` (of the latest of them), `{wait}`, `{share}` and
+`{skip}` (how rows are locked; `{wait_to_delete}` and `{skip_to_delete}` keep off new references to them, too),
+`{impatient}` (waits for nobody for long), `{returning:columns}`, `{bytewise:x}` (a text that sorts as Python sorts it),
+`{json:x}`, `{instant:x}`, `{boolean:x}`, `{float:x}`, `{seconds_until:x}`.
 
 Each write names what it expects of a row, and the rows that come back are the answer. Rows in somebody else's hands are
 skipped by the verbs of workers. Those of people wait for them, and lock theirs in the order of their ids.
@@ -48,7 +48,9 @@ ROWS: dict[str, dict[str, str]] = {
 }  # fmt: skip
 """The JSON parameters that statements read as tables, with their columns."""
 
-INSTANTS = frozenset({"enqueued_at", "run_at", "expires_at", "first_started_at", "started_at", "tick"})
+INSTANTS = frozenset(
+    {"enqueued_at", "run_at", "expires_at", "first_started_at", "started_at", "lease_expires_at", "tick"}
+)
 """The instants among the columns that statements return."""
 
 # The server plans it anew each time, on a connection of the caller's; so it says no more than it has to.

@@ -280,7 +280,71 @@ LISTED: tuple[Redundant, ...] = (
         "RETRY: true for job.unique_key is not null\nRETRY: true for job.waiting_key is not null",
         "nothing equals a key that isn't there; it spares jobs without keys from being looked up",
     ),
+    # -- the low level
+    *_each(
+        """
+        TAKE: true for job.state = 'READY'
+        TAKE: true for job.state = 'READY' (2)
+        TAKE: true for job.name = ''
+        TAKE: true for job.name = '' (2)
+        TAKE: true for job.queue = %(queue)s
+        TAKE: true for job.queue = %(queue)s (2)
+        """,
+        "the walk may find a priority too many, of which no row is taken; with these each is one probe of the index",
+    ),
+    *_each(
+        """
+        TAKE: without order by job.priority desc
+        TAKE: without order by job.priority desc (2)
+        TAKE: without order by pair.priority desc
+        TAKE: without job.id
+        DEAD: without order by job.id
+        """,
+        "the index, and the walk, give rows in this order unasked; no database promises it",
+    ),
+    *_each(
+        "TAKE: without limit 1\nTAKE: without limit 1 (2)\nTAKE: without limit 1 (3)",
+        "a query in the place of a value gives its first row on SQLite; PostgreSQL refuses a second one",
+        on=("sqlite",),
+    ),
+    *_each(
+        "TAKE: > in pair.priority >= -\nTAKE: true for pair.priority >= -100 (2)",
+        "there is no priority below the lowest, and at the end of the walk the missing one, which no row has",
+    ),
+    *_each(
+        "TAKE: >= in tried.id > 0",
+        "ids begin with 1; what is left out is the missing one, which no comparison holds for",
+    ),
+    *_each(
+        """
+        TAKE: true for case when job.state = 'READY' then true else false end
+        TAKE: true for job.state = 'READY' of case when job.state = 'READY' then true else false end
+        """,
+        "the row was READY when it was found, and is locked since (SQLite: by the only writer)",
+    ),
+    *_each(
+        "STATS: >= in job.fingerprint > 'pushed'",
+        "no fingerprint is this word alone",
+    ),
     # -- what is said to the planner, and shows in tables of a million rows only (test_plans_of_big_tables.py)
+    *_each(
+        """
+        STATS: true for job.worker > 'take'
+        STATS: true for job.worker < 'takf'
+        STATS: >= in job.worker > 'take'
+        STATS: <= in job.worker < 'takf'
+        """,
+        "no job of a worker is counted, whatever its identity; the bounds make the index of held rows look short",
+    ),
+    *_each(
+        "TAKE: without limit 201",
+        "there are no more priorities; it keeps PostgreSQL from making one query of two, and from locking too much",
+    ),
+    *_each(
+        "TAKE: true for {few:taken.id}\nBRING_BACK: true for {few:todo.id}",
+        "it is true of any number, and has PostgreSQL look rows up instead of reading the table",
+        on=("postgresql",),
+    ),
     *_each(
         "EXPIRE: true for job.expires_at > {never}\nEXPIRE: >= in job.expires_at > {never}",
         "no instant is never, nor before; a bound on both sides looks like few rows, which needn't be sorted",

@@ -6,6 +6,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs.models import Job
 from django_jobs.stores.base import Store
+from django_jobs.stores.pushed import fingerprint
 
 
 def _insert(columns: str, values: str) -> str:
@@ -14,6 +15,12 @@ with recursive n(i) as (select 1 union all select i + 1 from n where i < %(count
 insert into {{job}} (name, queue, keep, keep_failed, {columns})
 select 'shop.greet', 'q' || (i %% 3), 86400, 86400, {values} from n
 """
+
+
+def _insert_pushed(columns: str, values: str) -> str:
+    said = " ".join(f"when {n} then '{fingerprint(f'q{n}')}'" for n in range(3))
+    text = _insert(columns, values.replace("FINGERPRINT", f"case i %% 3 {said} end"))
+    return text.replace("'shop.greet'", "''").replace("86400, 86400,", "null, null,")
 
 
 _ENDED = "state, token, attempts, last_worker, finished_at, prune_at"
@@ -35,6 +42,11 @@ KINDS = {
         "{later:86400 + i}",
     ),
     "overdue": _insert(f"unique_key, unique_until, {_ENDED}", "'o' || i, {ago:i}, 'FAILED', i, 1, 'w1', {now}, {now}"),
+    "pushed": _insert_pushed("run_at", "{ago:i}"),
+    "pushed_later": _insert_pushed("priority, run_at", "5, {later:86400 + i}"),
+    "taken": _insert_pushed(_HELD, "'RUNNING', 7, 1, 'web1:1', 'take:q' || (i %% 3), null, null, {later:i}"),
+    "let_lapse": _insert_pushed(_HELD, "'RUNNING', 7, 1, 'web1:1', 'take:q' || (i %% 3), null, null, {ago:i}"),
+    "dead": _insert_pushed(f"fingerprint, {_ENDED}", "FINGERPRINT, 'FAILED', i, 1, 'web1:1', {now}, null"),
     "stopping": _insert(_HELD, "'CANCELLED', 7, 1, 'w1', 'w' || (i %% 5), {now}, {later:900}, {ago:i}"),
 }
 """What inserts so many rows of a kind, in three queues."""

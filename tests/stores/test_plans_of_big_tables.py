@@ -17,6 +17,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_jobs import clock
 from django_jobs.records import Lease, Places
 from django_jobs.states import State
+from django_jobs.stores import pushed
 from django_jobs.stores.base import Store
 from django_jobs.transitions import Change
 from tests.factories import failure, new_job, request, seconds
@@ -38,15 +39,18 @@ pytestmark = pytest.mark.django_db
 
 ROUND = 1_000
 
-FEW = {"running": 20, "lapsed": 20, "stopping": 10}
+FEW = {"running": 20, "lapsed": 20, "stopping": 10, "taken": 20, "let_lapse": 20}
 
 
 def counts_of(rows: int) -> dict[str, int]:
     """Say what a table of so many rows holds: most is kept, or for later; the rest has to be dealt with."""
     twentieth = rows // 20
     return {
-        "kept": 6 * twentieth,
-        "future": 4 * twentieth,
+        "kept": 4 * twentieth,
+        "future": 3 * twentieth,
+        "pushed": twentieth,
+        "pushed_later": twentieth,
+        "dead": twentieth,
         "unique": 2 * twentieth,
         "waiting": 2 * twentieth,
         "freed": twentieth,
@@ -227,6 +231,49 @@ def verbs(store: Store, connection: BaseDatabaseWrapper) -> Iterator[Verb]:
     )  # fmt: skip
     for many in (1, 30):
         yield from verbs_on_keys(store, connection, many)
+    yield from verbs_on_pushed_rows(store, connection)
+
+
+def verbs_on_pushed_rows(store: Store, connection: BaseDatabaseWrapper) -> Iterator[Verb]:
+    """Give the verbs of the low level, about rows that lie in the queues of jobs."""
+    held = leases(connection, "RUNNING")[0]
+    yield Verb(
+        name="take",
+        call=lambda: pushed.take(store, connection, "q0", token=1, lease=seconds(60), consumer="web1:1"),
+        by=("django_jobs_take",), pages=100, steps=5,
+    )  # fmt: skip
+    yield Verb(
+        name="take where none is due",
+        call=lambda: pushed.take(store, connection, "q9", token=1, lease=seconds(60), consumer="web1:1"),
+        by=("django_jobs_take",), pages=100, steps=5,
+    )  # fmt: skip
+    yield Verb(
+        name="bring back", call=lambda: pushed.bring_back(store, connection, "q0", limit=ROUND),
+        by=("django_jobs_held",), pages=500, steps=10,
+    )  # fmt: skip
+    yield Verb(name="ack", call=lambda: pushed.ack(store, connection, held), pages=100, steps=5)
+    yield Verb(
+        name="put back",
+        call=lambda: pushed.put_back(store, connection, held, failure=failure(), delay=seconds(5), max_attempts=9),
+        pages=100, steps=5,
+    )  # fmt: skip
+    yield Verb(
+        name="fail",
+        call=lambda: pushed.fail(store, connection, held, queue="q0", failure=failure(), max_attempts=9),
+        pages=100, steps=5,
+    )  # fmt: skip
+    yield Verb(
+        name="extend", call=lambda: pushed.extend(store, connection, held, lasting=seconds(60)), pages=100, steps=5,
+        by=("id", "django_jobs_held"),
+    )  # fmt: skip
+    yield Verb(
+        name="dead", call=lambda: pushed.dead(store, connection, "q0", limit=ROUND), by=("django_jobs_trouble",),
+        pages=1_500, steps=50,
+    )  # fmt: skip
+    yield Verb(
+        name="stats", call=lambda: pushed.stats(store, connection), by=("django_jobs_take",), pages=200_000,
+        steps=5_000, is_rare=True,
+    )  # fmt: skip
 
 
 def verbs_on_keys(store: Store, connection: BaseDatabaseWrapper, many: int) -> Iterator[Verb]:
@@ -395,6 +442,15 @@ def test_a_thousand_keys_are_looked_up_one_by_one_whatever_is_known_of_them(
     empty(connection)
     STATISTICS[known](store, connection, 20_000)
     assert wrongs(store, connection, is_big=True, only=verbs_on_keys(store, connection, ROUND)) == ""
+
+
+@pytest.mark.parametrize("known", STATISTICS)
+def test_pushed_rows_are_found_among_jobs_of_the_same_queues_whatever_is_known_of_either(
+    store: Store, connection: BaseDatabaseWrapper, known: str
+) -> None:
+    empty(connection)
+    STATISTICS[known](store, connection, 20_000)
+    assert wrongs(store, connection, is_big=True, only=verbs_on_pushed_rows(store, connection)) == ""
 
 
 @pytest.mark.soak

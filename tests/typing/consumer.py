@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 from unittest.mock import ANY
 
 from django.contrib.auth.models import User
@@ -25,6 +25,7 @@ from django_jobs import (
     enqueue,
     get_performer,
     job,
+    lowlevel,
     named,
     queues,
     registered,
@@ -40,6 +41,7 @@ from django_jobs.exceptions import (
     JobWaiting,
     KeyContended,
     KeyHeld,
+    LeaseLost,
     WaitCancelled,
     WaitFailed,
     WaitGone,
@@ -317,6 +319,41 @@ async def pause_in_async_code() -> None:
     assert_type(await queues["mail"].aresume(), bool)
     assert_type(await queues["mail"].acounts(), dict[str, int])
     assert_type(await queues.apaused(), list[Queue])
+
+
+# -- the low level
+
+
+def consume() -> None:
+    assert_type(lowlevel.push("mail", {"to": 5}), int)
+    lowlevel.push("mail", None, "5m")
+    lowlevel.push("mail", (1, 2), delay=timedelta(seconds=-1))
+    claim = lowlevel.take("mail", lease="1m")
+    if claim is None:
+        return
+    assert_type(claim.id, int)
+    assert_type(claim.payload, Any)
+    assert_type(claim.error, str)
+    assert_type(claim.lease_expires_at, datetime)
+    assert_type(lowlevel.extend(claim, 30), lowlevel.Taken)
+    assert_type(lowlevel.ack(claim), bool)
+    try:
+        assert_type(lowlevel.retry(claim, ValueError("no"), delay=10, max_attempts=5), Literal["ready", "dead"])
+    except LeaseLost as lost:
+        assert_type(lost.row_id, int)
+    assert_type(lowlevel.stats()["mail"]["ready"], int)
+    assert_type(lowlevel.dead("mail", limit=5), list[lowlevel.Dead])
+
+
+async def consume_async() -> None:
+    assert_type(await lowlevel.apush("mail", 1, delay=0.5), int)
+    claim = await lowlevel.atake("mail", 10)
+    if claim is not None:
+        assert_type(await lowlevel.aextend(claim), lowlevel.Taken)
+        assert_type(await lowlevel.aretry(claim, "no"), Literal["ready", "dead"])
+        assert_type(await lowlevel.aack(claim), bool)
+    assert_type(await lowlevel.astats(), dict[str, lowlevel.Counts])
+    assert_type(await lowlevel.adead("mail"), list[lowlevel.Dead])
 
 
 # -- testing
