@@ -16,13 +16,16 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
-from django_jobs import backoff, durations
+from django_jobs import backoff, cron, durations
 from django_jobs.records import NewJob
 
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 """How performers and queues may be named."""
 
 NAME_RULE = "1 to 100 characters of A-Z a-z 0-9 _ - . :"
+
+OWNER_LENGTH = 100
+"""So many characters the name of a project may have."""
 
 MOST = 1_000_000
 """The largest number of attempts or crashes that is believed; it leaves room in the column for retries by hand."""
@@ -66,6 +69,12 @@ class DjangoJobs(TypedDict, total=False):
     MIDDLEWARE: Sequence[str]
     META: Sequence[str | MetaProvider]
     REDACT: Sequence[str]
+    TIME_ZONE: str
+    OWNER: str
+
+
+def _project() -> str:
+    return str(getattr(django_settings, "SETTINGS_MODULE", "") or "").partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +83,8 @@ class Settings:
 
     `queues` maps each allowed queue to its cap for one command, None for no cap; None instead allows every queue.
     `listen` says whether processes with these settings notify and listen, on PostgreSQL. `middleware` are dotted paths,
-    which only processes that run jobs import.
+    which only processes that run jobs import. `time_zone` is that of schedules which say none. `owner` tells this
+    project's from those of others in the database: the first part of the settings module, where nothing is said.
     """
 
     database: str = "default"
@@ -99,6 +109,8 @@ class Settings:
     middleware: tuple[str, ...] = ()
     meta: tuple[MetaProvider, ...] = ()
     redact: tuple[re.Pattern[str], ...] = ()
+    time_zone: str = field(default_factory=lambda: str(django_settings.TIME_ZONE))
+    owner: str = field(default_factory=_project)
 
 
 KEYS = tuple(field.name.upper() for field in fields(Settings))
@@ -336,6 +348,19 @@ def _unknown_jobs(where: str, value: object) -> str:
     return str(value)
 
 
+def _time_zone(where: str, value: object) -> str:
+    try:
+        return cron.zone_of(_text(where, value)).key
+    except ValueError as error:
+        raise _wrong(where, value, f"give the key of a zone, such as 'Europe/Paris': {error}") from error
+
+
+def _owner(where: str, value: object) -> str:
+    if len(owner := _text(where, value)) > OWNER_LENGTH:
+        raise _wrong(where, value, f"give {OWNER_LENGTH} characters at the most")
+    return owner
+
+
 def _mode(where: str, value: object) -> str:
     if value not in ("database", "inline"):
         raise _wrong(where, value, "give 'database', or 'inline' to run each job at once where it is queued")
@@ -371,6 +396,8 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "MIDDLEWARE": _middleware,
     "META": _meta,
     "REDACT": _redact,
+    "TIME_ZONE": _time_zone,
+    "OWNER": _owner,
 }
 
 

@@ -359,3 +359,42 @@ class Pulse:
 
     server_start: datetime | None
     now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRow:
+    """A schedule as its row stood at a moment of the database's clock, `now`. `args` and `kwargs` are JSON text.
+
+    `cron` '' stands for an interval; `time_zone` '' is the setting's, `queue` '' and `priority` None the performer's.
+    """
+
+    id: int
+    name: str
+    owner: str
+    version: int
+    cron: str
+    every_seconds: float | None
+    time_zone: str
+    performer: str
+    args: str
+    kwargs: str
+    queue: str
+    priority: int | None
+    removed: bool
+    origin: str
+    missed: str
+    overlap: str
+    jitter: float
+    starts: datetime | None
+    ends: datetime | None
+    next_at: datetime | None
+    error: str
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetSeen:
+    """Which set of schedules a worker's release declares, by owner and hash in one text, and how old its beat is."""
+
+    said: str
+    beat_age: float

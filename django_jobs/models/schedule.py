@@ -94,3 +94,25 @@ class Schedule(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class ScheduleSet(models.Model):
+    """All schedules that one release of a project's code declares, by their hash; the latest to take over counts.
+
+    A worker of another release, an older one in a rolling deploy, is told from one of a new release by it: only what
+    never counted before takes over at once.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    owner = models.CharField(_("owner"), max_length=200, help_text="the project whose code declares it")
+    hash = models.CharField(_("hash"), max_length=64, help_text="what its schedules say, in short")
+    counts_since = InstantField(_("counts since"), help_text="when it last took over")
+
+    class Meta:
+        verbose_name = _("set of schedules")
+        verbose_name_plural = _("sets of schedules")
+        default_permissions = ()
+        constraints = (models.UniqueConstraint(fields=("owner", "hash"), name="django_jobs_schedule_set"),)
+
+    def __str__(self) -> str:
+        return f"{self.owner} {self.hash[:8]}"

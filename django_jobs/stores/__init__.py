@@ -19,6 +19,9 @@ DIALECTS = {
     "sqlite": "django_jobs.stores.sqlite.SQLiteStore",
 }
 
+MODELS = {"job": "Job", "queue": "Queue", "worker": "Worker", "schedule": "Schedule", "set": "ScheduleSet"}
+"""The words for tables in statements, and the models whose tables these are."""
+
 
 def store_for(alias: str) -> Store:
     """Give the store for the jobs in the database `alias`. Raises ImproperlyConfigured for an engine we don't speak."""
@@ -34,8 +37,8 @@ def store_for(alias: str) -> Store:
 @cache
 def _store(vendor: str) -> Store:
     dialect: type[Store] = import_string(DIALECTS[vendor])
-    table_of = {model: apps.get_model("django_jobs", model)._meta.db_table for model in ("Job", "Queue", "Worker")}
-    store = dialect(job_table=table_of["Job"], queue_table=table_of["Queue"], worker_table=table_of["Worker"])
+    tables = {word: apps.get_model("django_jobs", model)._meta.db_table for word, model in MODELS.items()}
+    store = dialect(**tables)
     if (observer := settings().observe) is not None:
         observe(store, observer)
     return store

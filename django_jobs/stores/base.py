@@ -69,8 +69,8 @@ CUT_MARK = "\n…\n"
 class Store(ABC):
     """Every verb on rows. A verb takes the connection to run on: the caller's, or one of the worker's own."""
 
-    def __init__(self, *, job_table: str, queue_table: str, worker_table: str) -> None:
-        self._tables = {"job": f'"{job_table}"', "queue": f'"{queue_table}"', "worker": f'"{worker_table}"'}
+    def __init__(self, **tables: str) -> None:
+        self._tables = {word: f'"{table}"' for word, table in tables.items()}
         self._composed: dict[str, str] = {}
         self._text = lru_cache(maxsize=None)(self._filled)
         self._claim_text = lru_cache(maxsize=None)(self._composed_claim)
@@ -136,6 +136,17 @@ class Store(ABC):
                 key = Key(row[5], is_waiting=True) if row[4] is None else Key(row[4], is_waiting=False)
                 inserted[key] = _read_inserted(row)
         return inserted
+
+    def insert_fired(
+        self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob], more: Sequence[Mapping[str, str]]
+    ) -> dict[str, int]:
+        """Insert the jobs of ticks, with a schedule and a tick each, and give by tick the ids of what was inserted."""
+        ids = self.draw_ids(connection, len(jobs))
+        rows = [
+            {"id": job_id, **self._job_values(job), **said} for job_id, job, said in zip(ids, jobs, more, strict=True)
+        ]
+        inserted = self.run(connection, statements.INSERT_FIRED, {"fired": _dump(rows)})
+        return {self.write_instant(clock.read(tick)): job_id for job_id, tick in inserted}
 
     def free(self, connection: BaseDatabaseWrapper, keys: Iterable[str]) -> int:
         """Let go of unique keys whose job has ended and whose time is over, and say how many that were."""
@@ -641,6 +652,8 @@ class Store(ABC):
             "job": lambda _: self._tables["job"],
             "queue": lambda _: self._tables["queue"],
             "worker": lambda _: self._tables["worker"],
+            "schedule": lambda _: self._tables["schedule"],
+            "set": lambda _: self._tables["set"],
             "now": lambda _: now,
             "never": lambda _: self.never,
             "later": lambda seconds: self.after(now, seconds),

@@ -47,6 +47,7 @@ ROWS: dict[str, dict[str, str]] = {
     },
 }  # fmt: skip
 """The JSON parameters that statements read as tables, with their columns."""
+ROWS["fired"] = ROWS["jobs"] | {"schedule": "text", "tick": "text"}
 
 INSTANTS = frozenset(
     {"enqueued_at", "run_at", "expires_at", "first_started_at", "started_at", "lease_expires_at", "tick"}
@@ -99,6 +100,15 @@ INSERT_MANY_KEYED = (
     .replace("VALUES", ",\n  c.unique_key, {later:c.unique_for}, c.waiting_key")
     .replace("ORDER", "{bytewise:coalesce(c.unique_key, c.waiting_key)}")
     + "on conflict do nothing {returning:id, enqueued_at, run_at, expires_at, unique_key, waiting_key}"
+)
+
+# The jobs of ticks, by the way of those with a key, which some of them have.
+INSERT_FIRED = (
+    _INSERT_MANY.replace("MORE", ", unique_key, unique_until, waiting_key, schedule, tick")
+    .replace("VALUES", ",\n  c.unique_key, {later:c.unique_for}, c.waiting_key, c.schedule, {instant:c.tick}")
+    .replace("ORDER", "c.id")
+    .replace("{rows:jobs}", "{rows:fired}")
+    + "on conflict do nothing {returning:id, tick}"
 )
 
 # -- who holds a key
@@ -633,6 +643,6 @@ WHOLE = (
     "SUPERSEDE_LAPSED", "FORWARD", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO",
     "LET_GO_LAPSED", "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "RESCHEDULE",
     "KEY_HOLDER", "DELETE", "PRUNABLE_AFTER", "PRUNE", "PRUNE_ONE", "PULSE", "CLAIM_THIS", "BEAT", "SIGN_OFF",
-    "SWEEP", "WORKERS", "EXPIRE_UNIQUE", "EXPIRE_WAITING", "KEYS", "PAUSE", "RESUME", "AHEAD",
+    "SWEEP", "WORKERS", "EXPIRE_UNIQUE", "EXPIRE_WAITING", "KEYS", "PAUSE", "RESUME", "AHEAD", "INSERT_FIRED",
 )  # fmt: skip
 """The names of those above that are run as they are; CLAIM and NEXT_DUE are composed."""

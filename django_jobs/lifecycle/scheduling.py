@@ -1,0 +1,129 @@
+"""Write: schedules. A tick moves on and its jobs come to be in one transaction; the code's schedules come and go.
+
+There is no leader: whoever sees that a tick is due tries, and the row decides. Rooms above say what a schedule means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from django_jobs import signals
+from django_jobs.lifecycle.batches import together
+from django_jobs.lifecycle.queueing import Insertion
+from django_jobs.records import NewJob, ScheduleRow
+from django_jobs.stores import scheduled, store_for
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+MOST_LOOKED_AT = 200
+"""So many schedules are looked at at a time."""
+
+GONE_AFTER = timedelta(minutes=2)
+"""A set of schedules no longer counts for anybody when no worker of its release has beaten for so long."""
+
+
+def soonest(connection: BaseDatabaseWrapper) -> list[ScheduleRow]:
+    """Read the schedules that have no next tick yet, and those whose next one comes first."""
+    return scheduled.soonest(store_for(connection.alias), connection, limit=MOST_LOOKED_AT)
+
+
+def place(connection: BaseDatabaseWrapper, row: ScheduleRow, *, next_at: datetime) -> bool:
+    """Give a schedule its first tick. False where somebody else did, or has changed it."""
+    return scheduled.place(store_for(connection.alias), connection, row, next_at=next_at)
+
+
+def fire(
+    connection: BaseDatabaseWrapper,
+    row: ScheduleRow,
+    jobs: Sequence[tuple[datetime, NewJob]],
+    *,
+    skipped: int,
+    next_at: datetime | None,
+) -> list[int] | None:
+    """Move a schedule on and queue the jobs of its ticks, both or neither, and give their ids.
+
+    None where it isn't any more as it was read: somebody else fired, or changed it. A job whose key another holds isn't
+    queued, and counted as skipped.
+    """
+    store = store_for(connection.alias)
+    last_at = jobs[-1][0] if jobs else None
+    with together(connection):
+        if not scheduled.fire(store, connection, row, last_at=last_at, next_at=next_at, skipped=skipped):
+            return None
+        inserted = scheduled.insert_fired(store, connection, row, jobs) if jobs else {}
+        if left_out := len(jobs) - len(inserted):
+            scheduled.leave_out(store, connection, row, count=left_out)
+    ids = [inserted[tick] for tick, _ in jobs if tick in inserted]
+    Insertion(connection, ids, [job for tick, job in jobs if tick in inserted]).tell()
+    signals.tell(
+        signals.schedule_fired, row.name, name=row.name, job_ids=tuple(ids), skipped=skipped + left_out, next_at=next_at
+    )
+    return ids
+
+
+def set_aside(connection: BaseDatabaseWrapper, row: ScheduleRow, *, error: str) -> bool:
+    """Write why a schedule can't fire, and say whether that is new; others go on."""
+    return scheduled.set_aside(store_for(connection.alias), connection, row, error=error)
+
+
+# -- the code's schedules
+
+
+class Standing(Enum):
+    """How a set of schedules stands to its owner."""
+
+    COUNTS = "counts"
+    """It is the latest that took over."""
+    MAY = "may"
+    """It may take over: a new release, or a rollback that nobody of the other release is left of."""
+    WAITS = "waits"
+    """It counted before, and was followed by another whose workers live: an old release, on its way out or back."""
+
+
+def standing(connection: BaseDatabaseWrapper, owner: str, *, hash_: str) -> Standing:
+    """Say how a set of schedules stands. One that never counted may at once; an empty one where others did."""
+    store = store_for(connection.alias)
+    sets = scheduled.sets(store, connection, owner)
+    if hash_ == (sets[0] if sets else ""):
+        return Standing.COUNTS
+    if hash_ not in sets:
+        return Standing.MAY
+    counting, bound = said_of(owner, sets[0]), GONE_AFTER.total_seconds()
+    seen = scheduled.seen_sets(store, connection)
+    is_alive = any(each.said == counting and each.beat_age <= bound for each in seen)
+    return Standing.WAITS if is_alive else Standing.MAY
+
+
+def said_of(owner: str, hash_: str) -> str:
+    """Write what workers say of the set of schedules that their release declares."""
+    return f"{owner} {hash_}"
+
+
+def named(connection: BaseDatabaseWrapper, names: Iterable[str], *, owner: str) -> list[ScheduleRow]:
+    """Read the schedules of these names, and all of an owner."""
+    return scheduled.named(store_for(connection.alias), connection, names, owner=owner)
+
+
+def declare(
+    connection: BaseDatabaseWrapper,
+    owner: str,
+    *,
+    hash_: str,
+    new: Iterable[Mapping[str, Any]],
+    edited: Iterable[tuple[ScheduleRow, Mapping[str, Any]]],
+    gone: Iterable[ScheduleRow],
+) -> None:
+    """Have this set count, and the rows be as it says, in one transaction; what somebody changed meanwhile stays."""
+    store = store_for(connection.alias)
+    with together(connection):
+        scheduled.take_over(store, connection, owner, hash_=hash_)
+        for values in new:
+            scheduled.declare(store, connection, values)
+        for row, values in edited:
+            scheduled.redeclare(store, connection, row, values)
+        for row in gone:
+            scheduled.remove(store, connection, row)

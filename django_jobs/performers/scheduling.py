@@ -1,0 +1,269 @@
+"""Declare: schedules in code, by `every()` and `@job(schedule=…)`. Importing a `jobs` module reads no setting."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeAlias, get_args
+from zoneinfo import ZoneInfo
+
+from django_jobs import codec, cron, durations
+from django_jobs.durations import Duration
+from django_jobs.performers.instances import reference
+from django_jobs.performers.options import UNSET, Options, Unset, check_moment, check_name, check_options
+from django_jobs.performers.performer import Performer
+from django_jobs.performers.registry import find_performer
+from django_jobs.records import NewJob
+from django_jobs.ticks import Timing
+
+Missed: TypeAlias = Literal["once", "skip", "all"]
+Overlap: TypeAlias = Literal["allow", "skip"]
+
+NAME_LENGTH = 200
+
+UTC_ZONE = ZoneInfo("UTC")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A schedule as code declares it. `args` and `kwargs` are JSON text.
+
+    A cron line, or `every_seconds`. `time_zone` '' is the setting's; `queue` '' and `priority` None are the performer's.
+    """
+
+    name: str
+    performer: str
+    cron: str
+    every_seconds: float | None
+    time_zone: str
+    args: str
+    kwargs: str
+    queue: str
+    priority: int | None
+    missed: Missed
+    overlap: Overlap
+    jitter: float
+    starts: datetime | None
+    ends: datetime | None
+
+
+_declared: dict[str, Declared] = {}
+_clashes: list[tuple[Declared, Declared]] = []
+
+
+def every(
+    timing: str | timedelta,
+    performer: Performer[..., ..., Any],
+    *,
+    args: Iterable[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    name: str | None = None,
+    queue: str | Unset = UNSET,
+    priority: int | Unset = UNSET,
+    time_zone: str | None = None,
+    missed: Missed = "once",
+    overlap: Overlap = "allow",
+    jitter: Duration = 0,
+    starts: datetime | None = None,
+    ends: datetime | None = None,
+) -> None:
+    """Have a performer's job be queued again and again: by a cron line, or at an interval.
+
+    - `timing`: a cron line ("0 3 * * *"; six fields begin with seconds), one of its words ("@daily"), or a timedelta,
+      whose ticks lie on a grid that begins at the epoch, so that they don't drift
+    - `args` and `kwargs` are given to the performer each time; `queue` and `priority` are its own unless said here
+    - `name` tells it from others, and from that of another release; by default it is the performer's
+    - `time_zone` is a key such as "Europe/Paris", by default that of the setting TIME_ZONE; what a shift of the clock
+      does says `django_jobs.cron`
+    - `missed` says what becomes of ticks that passed by more than a minute while nothing ran: "once" (one job for all of
+      them), "skip", or "all" (one each, the newest hundred)
+    - `overlap`: "skip" leaves a tick out while the job of an earlier one waits or runs
+    - `jitter` has each job start up to so much later; no tick comes before `starts` or after `ends` (aware)
+
+    Raises TypeError or ValueError, naming what was given and the remedy, for wrong values and arguments that don't fit.
+    """
+    if not isinstance(performer, Performer):
+        message = f"every(): {performer!r:.80}: give a performer, which is what @job made of a function"
+        raise TypeError(message)
+    declare(
+        performer, timing, args=tuple(args), kwargs=dict(kwargs or {}), name=performer.name if name is None else name,
+        queue=queue, priority=priority, time_zone=time_zone, missed=missed, overlap=overlap, jitter=jitter,
+        starts=starts, ends=ends,
+    )  # fmt: skip
+
+
+def declare(
+    performer: Performer[..., ..., Any],
+    timing: object,
+    *,
+    name: object,
+    args: tuple[object, ...] = (),
+    kwargs: Mapping[str, object] | None = None,
+    queue: str | Unset = UNSET,
+    priority: int | Unset = UNSET,
+    time_zone: object = None,
+    missed: object = "once",
+    overlap: object = "allow",
+    jitter: Duration = 0,
+    starts: object = None,
+    ends: object = None,
+    call: str = "every()",
+) -> None:
+    """Check a schedule and enter it under its name; of two with one name the first stays, and both are a clash."""
+    placed = {key: value for key, value in (("queue", queue), ("priority", priority)) if value is not UNSET}
+    options = check_options(placed, Options(), call=call)
+    line, seconds = _timing(timing, call)
+    encoded_args, encoded_kwargs = _arguments(performer, args, dict(kwargs or {}), call)
+    declared = Declared(
+        name=_check_name(name, call),
+        performer=performer.name,
+        cron=line,
+        every_seconds=seconds,
+        time_zone=_check_zone(time_zone, call),
+        args=encoded_args,
+        kwargs=encoded_kwargs,
+        queue="" if isinstance(options.queue, Unset) else options.queue,
+        priority=None if isinstance(options.priority, Unset) else options.priority,
+        missed=_one_of("missed", missed, Missed, call),  # type: ignore[arg-type]
+        overlap=_check_overlap(performer, overlap, call),
+        jitter=durations.parse(jitter, what=f"{call} jitter").total_seconds(),
+        starts=None if starts is None else check_moment(starts, call="starts").astimezone(UTC),
+        ends=None if ends is None else check_moment(ends, call="ends").astimezone(UTC),
+    )
+    _refuse_never(declared, call)
+    holder = _declared.setdefault(declared.name, declared)
+    if holder is not declared and holder != declared:
+        if holder.performer == declared.performer:
+            # The module was executed again.
+            _declared[declared.name] = declared
+        else:
+            _clashes.append((holder, declared))
+
+
+def declared() -> list[Declared]:
+    """List the schedules that code declares, by name."""
+    return [_declared[name] for name in sorted(_declared)]
+
+
+def schedule_clashes() -> list[tuple[Declared, Declared]]:
+    """List schedules of one name, the one that counts first."""
+    return list(_clashes)
+
+
+def forget_schedules(performer: str) -> None:
+    """Take the schedules of a performer out again, for tests that declare their own."""
+    for name in [name for name, one in _declared.items() if one.performer == performer]:
+        del _declared[name]
+    _clashes[:] = [pair for pair in _clashes if performer not in (pair[0].performer, pair[1].performer)]
+
+
+def hash_of(schedules: Iterable[Declared]) -> str:
+    """Say in short what a set of schedules is; '' for none."""
+    said = [json.dumps(asdict(one), default=str, sort_keys=True) for one in schedules]
+    return hashlib.sha256("\n".join(sorted(said)).encode()).hexdigest() if said else ""
+
+
+def timing_of(line: str, every_seconds: float | None, zone: str) -> Timing:
+    """Give when a schedule runs, of a cron line in a zone or an interval. Raises TypeError or ValueError, saying why."""
+    if line:
+        return cron.parse(line, zone=cron.zone_of(zone))
+    if every_seconds is None or not every_seconds >= LEAST.total_seconds():
+        message = f"an interval of {every_seconds!r:.80} seconds: give a tenth of a second or more, or a cron line"
+        raise ValueError(message)
+    return cron.Interval(seconds=every_seconds)
+
+
+def fired(name: str, args: str, kwargs: str, *, queue: str, priority: int | None, run_at: datetime) -> NewJob | None:
+    """Prepare the job of a tick by its performer's policy; None where no performer has that name here.
+
+    Raises as `prepare` does where the stored arguments no longer fit.
+    """
+    performer = find_performer(name)
+    if performer is None:
+        return None
+    given_args, given_kwargs = codec.decode_arguments(args, kwargs)
+    placed: dict[str, Any] = {"queue": queue} if queue else {}
+    if priority is not None:
+        placed["priority"] = priority
+    return performer.using(**placed).at(run_at).prepare(*given_args, **given_kwargs)
+
+
+# -- one check for each thing that may be said
+
+LEAST = timedelta(seconds=0.1)
+"""The shortest interval."""
+
+
+def _timing(timing: object, call: str) -> tuple[str, float | None]:
+    if isinstance(timing, timedelta):
+        if timing < LEAST:
+            message = f"{call}: an interval of {timing}: give a tenth of a second or more"
+            raise ValueError(message)
+        return "", timing.total_seconds()
+    if not isinstance(timing, str):
+        message = f"{call}: {timing!r:.80}: give a cron line, as in {cron.EXAMPLE}, or a timedelta"
+        raise TypeError(message)
+    return cron.parse(timing, zone=UTC_ZONE).line, None
+
+
+def _check_name(name: object, call: str) -> str:
+    if not isinstance(name, str):
+        message = f"{call}: name={name!r:.80}: give a text"
+        raise TypeError(message)
+    if not name or len(name) > NAME_LENGTH or name != "".join(name.split("\0")) or name != name.strip():
+        message = f"{call}: name={name!r:.220}: give 1 to {NAME_LENGTH} characters"
+        raise ValueError(message)
+    return name
+
+
+def _check_zone(time_zone: object, call: str) -> str:
+    if time_zone is None:
+        return ""
+    if not isinstance(time_zone, str):
+        message = f"{call}: time_zone={time_zone!r:.80}: give the key of a zone, such as 'Europe/Paris'"
+        raise TypeError(message)
+    return cron.zone_of(time_zone).key
+
+
+def _arguments(
+    performer: Performer[..., ..., Any], args: tuple[object, ...], kwargs: dict[str, object], call: str
+) -> tuple[str, str]:
+    try:
+        performer.check_fit(args, kwargs)
+    except TypeError as error:
+        message = f"{call}: {performer.name}{performer.signature}: {error}; a schedule gives it these arguments"
+        raise TypeError(message) from None
+    return codec.encode_arguments(args, kwargs, limit=None, reference=reference)
+
+
+def _one_of(option: str, value: object, words: Any, call: str) -> object:
+    if value not in get_args(words):
+        message = f"{call}: {option}={value!r:.80}: give one of {', '.join(map(repr, get_args(words)))}"
+        raise ValueError(message)
+    return value
+
+
+def _check_overlap(performer: Performer[..., ..., Any], overlap: object, call: str) -> Overlap:
+    _one_of("overlap", overlap, Overlap, call)
+    keyed = {UNSET, None}
+    if overlap == "skip" and not (
+        keyed.issuperset({performer.options.unique}) and keyed.issuperset({performer.options.unique_while_waiting})
+    ):
+        message = (
+            f"{call}: overlap='skip' is a unique key, and {performer.name} has one of its own; leave out one of them"
+        )
+        raise ValueError(message)
+    return overlap  # type: ignore[return-value]
+
+
+def _refuse_never(declared: Declared, call: str) -> None:
+    if declared.starts is not None and declared.ends is not None and declared.ends < declared.starts:
+        message = f"{call}: ends={declared.ends} is before starts={declared.starts}: no tick would ever come"
+        raise ValueError(message)
+
+
+__all__ = ["Declared", "Missed", "Overlap", "check_name", "declare", "declared", "every", "fired", "forget_schedules",
+           "hash_of", "schedule_clashes", "timing_of"]  # fmt: skip

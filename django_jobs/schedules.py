@@ -1,0 +1,181 @@
+"""Declare and run: schedules. What a row means, which ticks are due, what the code declares; writes by lifecycle alone.
+
+Nothing here rests on a leader or on what a process remembers: each look reads the rows, and the row that was read is
+named in what is written.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from django_jobs import signals, ticks
+from django_jobs.conf import settings
+from django_jobs.failures import shown
+from django_jobs.lifecycle import scheduling
+from django_jobs.performers import scheduling as declaring
+from django_jobs.performers.scheduling import Declared
+from django_jobs.records import NewJob, ScheduleRow
+from django_jobs.ticks import Timing
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+LONGEST_SLEEP = 5.0
+"""Seconds after which schedules are looked at again though none is due: somebody may have added or changed one."""
+
+PATIENCE = timedelta(seconds=10)
+"""So late is a tick whose performer isn't known here before that is written: who knows it has fired it by then."""
+
+CODE = "code"
+
+
+class _Unfireable(Exception):
+    """Why a schedule can't fire as it stands, in words for people."""
+
+
+# -- firing
+
+
+def fire_due(connection: BaseDatabaseWrapper) -> tuple[int, float]:
+    """Queue the jobs of all ticks that are due; gives how many, and the seconds until it is to be asked again.
+
+    A schedule that can't fire is marked with why, and the others go on.
+    """
+    count, delay = 0, LONGEST_SLEEP
+    for row in scheduling.soonest(connection):
+        next_at = row.next_at
+        if next_at is None or next_at <= row.now:
+            try:
+                fired, next_at = _place(connection, row) if next_at is None else _fire(connection, row, next_at)
+            except _Unfireable as problem:
+                _set_aside(connection, row, str(problem))
+                continue
+            count += fired
+        if next_at is not None:
+            delay = min(delay, max(0.0, (next_at - row.now).total_seconds()))
+    return count, delay
+
+
+def _place(connection: BaseDatabaseWrapper, row: ScheduleRow) -> tuple[int, datetime | None]:
+    """Find the first tick of a schedule that is new, was edited, or is enabled again: never one that has passed."""
+    next_at = ticks.first_tick(_timing(row), row.now, starts=row.starts, ends=row.ends)
+    if next_at is not None:
+        scheduling.place(connection, row, next_at=next_at)
+    return 0, next_at
+
+
+def _fire(connection: BaseDatabaseWrapper, row: ScheduleRow, next_at: datetime) -> tuple[int, datetime | None]:
+    due = ticks.due(_timing(row), next_at, row.now, missed=row.missed, ends=row.ends)
+    jobs = [(tick, job) for tick in due.ticks if (job := _job(row, tick)) is not None]
+    if len(jobs) < len(due.ticks):
+        if row.now - next_at <= PATIENCE:
+            return 0, None
+        raise _Unfireable(f"no performer is named {row.performer} where schedules are fired")
+    ids = scheduling.fire(connection, row, jobs, skipped=due.skipped, next_at=due.next_at)
+    return len(ids or ()), due.next_at
+
+
+def _job(row: ScheduleRow, tick: datetime) -> NewJob | None:
+    """Prepare the job of a tick; None where nobody knows its performer here. It may start at once where it is late."""
+    run_at = max(ticks.jittered(row.name, tick, row.jitter), row.now)
+    try:
+        job = declaring.fired(
+            row.performer, row.args, row.kwargs, queue=row.queue, priority=row.priority, run_at=run_at
+        )
+    except Exception as error:  # noqa: BLE001 - what is in the row may be anybody's, and a key is made by user code
+        raise _Unfireable(f"its job can't be queued: {shown(error)}") from error
+    if job is None or row.overlap != "skip":
+        return job
+    if job.key is not None:
+        raise _Unfireable(
+            f"overlap=skip is a unique key, and {row.performer} has one of its own; leave out one of them"
+        )
+    return job._replace(unique_key=overlap_key(row.name))
+
+
+def overlap_key(name: str) -> str:
+    """Give the key that the job of a schedule holds while it waits or runs, where its ticks mustn't overlap."""
+    return f"schedule {name}"
+
+
+def _timing(row: ScheduleRow) -> Timing:
+    try:
+        return declaring.timing_of(row.cron, row.every_seconds, row.time_zone or settings().time_zone)
+    except (TypeError, ValueError) as error:
+        raise _Unfireable(str(error)) from error
+
+
+def _set_aside(connection: BaseDatabaseWrapper, row: ScheduleRow, problem: str) -> None:
+    if scheduling.set_aside(connection, row, error=problem):
+        message = f"schedule {row.name} can't fire: {problem}"
+        signals.tell(signals.odd, None, message=message, exception=None, level=logging.ERROR)
+
+
+# -- the code's schedules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeSet:
+    """The schedules that this process' code declares, and whose they are."""
+
+    owner: str
+    hash: str
+    schedules: tuple[Declared, ...]
+
+    @property
+    def said(self) -> str:
+        """What workers of this release say of it; '' where it declares none."""
+        return scheduling.said_of(self.owner, self.hash) if self.schedules else ""
+
+
+def code_set() -> CodeSet:
+    """Give what this process' code declares."""
+    declared = tuple(declaring.declared())
+    return CodeSet(owner=settings().owner, hash=declaring.hash_of(declared), schedules=declared)
+
+
+def declare(connection: BaseDatabaseWrapper, code: CodeSet) -> bool:
+    """Have the rows be as the code says, and tell whether they are; False while another release counts.
+
+    What isn't declared any more stops firing, and stays to be seen. Nothing says whether a schedule is enabled: that is
+    people's. A name that others hold is left to them, with a line in the log.
+    """
+    standing = scheduling.standing(connection, code.owner, hash_=code.hash)
+    if standing is scheduling.Standing.WAITS:
+        return False
+    rows = {
+        row.name: row for row in scheduling.named(connection, [one.name for one in code.schedules], owner=code.owner)
+    }
+    ours = {name: row for name, row in rows.items() if (row.owner, row.origin) == (code.owner, CODE)}
+    wanted = {one.name: _values(one, code.owner) for one in code.schedules}
+    new = [values for name, values in wanted.items() if name not in rows]
+    edited = [(row, wanted[name]) for name, row in ours.items() if name in wanted and _differs(row, wanted[name])]
+    gone = [row for name, row in ours.items() if name not in wanted and not row.removed]
+    if new or edited or gone or standing is not scheduling.Standing.COUNTS:
+        scheduling.declare(connection, code.owner, hash_=code.hash, new=new, edited=edited, gone=gone)
+    _tell_of_strangers(row for name, row in rows.items() if name in wanted and name not in ours)
+    return True
+
+
+def _values(declared: Declared, owner: str) -> dict[str, Any]:
+    return asdict(declared) | {"owner": owner}
+
+
+def _differs(row: ScheduleRow, values: dict[str, Any]) -> bool:
+    if row.removed or any(json.loads(getattr(row, name)) != json.loads(values[name]) for name in ("args", "kwargs")):
+        return True
+    return any(getattr(row, name) != value for name, value in values.items() if name not in ("args", "kwargs"))
+
+
+def _tell_of_strangers(rows: Iterable[ScheduleRow]) -> None:
+    for row in rows:
+        whose = "was made by hand" if row.origin != CODE else f"is declared by {row.owner or 'another project'}"
+        message = (
+            f"a schedule named {row.name} {whose} already, so the one that this code declares isn't used; rename it"
+        )
+        signals.tell(signals.odd, None, message=message, exception=None, level=logging.WARNING)
