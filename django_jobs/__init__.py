@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from django_jobs import backoff
     from django_jobs.context import Attempt, current_attempt
     from django_jobs.exceptions import Cancel, GiveUp, Retry, Snooze
-    from django_jobs.performers import aenqueue, enqueue, get_performer, job, named, registered
+    from django_jobs.performers import aenqueue, enqueue, every, get_performer, job, named, registered
     from django_jobs.queue_handles import queues
+    from django_jobs.schedules import preview
     from django_jobs.worker.turn import work_one
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Attempt", "Cancel", "GiveUp", "Retry", "Snooze", "aenqueue", "backoff", "current_attempt", "enqueue",
-    "get_performer", "job", "named", "queues", "registered", "work_one",
+    "every", "get_performer", "job", "named", "preview", "queues", "registered", "work_one",
 ]  # fmt: skip
 
 _HOMES = {
@@ -32,9 +33,11 @@ _HOMES = {
     "aenqueue": "performers",
     "current_attempt": "context",
     "enqueue": "performers",
+    "every": "performers",
     "get_performer": "performers",
     "job": "performers",
     "named": "performers",
+    "preview": "schedules",
     "queues": "queue_handles",
     "registered": "performers",
     "work_one": "worker.turn",

@@ -13,10 +13,12 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from django_jobs import signals, ticks
+from django_jobs import clock, signals, ticks
 from django_jobs.conf import settings
+from django_jobs.cron import Cron
 from django_jobs.failures import shown
 from django_jobs.lifecycle import scheduling
+from django_jobs.performers import AnyPerformer, Performer
 from django_jobs.performers import scheduling as declaring
 from django_jobs.performers.scheduling import Declared
 from django_jobs.records import NewJob, ScheduleRow
@@ -24,6 +26,8 @@ from django_jobs.ticks import Timing
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from django_jobs.models import Schedule
 
 LONGEST_SLEEP = 5.0
 """Seconds after which schedules are looked at again though none is due: somebody may have added or changed one."""
@@ -87,7 +91,8 @@ def _job(row: ScheduleRow, tick: datetime) -> NewJob | None:
         job = declaring.fired(
             row.performer, row.args, row.kwargs, queue=row.queue, priority=row.priority, run_at=run_at
         )
-    except Exception as error:  # noqa: BLE001 - what is in the row may be anybody's, and a key is made by user code
+    except Exception as error:
+        # What is in the row may be anybody's, and a key is made by user code.
         raise _Unfireable(f"its job can't be queued: {shown(error)}") from error
     if job is None or row.overlap != "skip":
         return job
@@ -114,6 +119,67 @@ def _set_aside(connection: BaseDatabaseWrapper, row: ScheduleRow, problem: str) 
     if scheduling.set_aside(connection, row, error=problem):
         message = f"schedule {row.name} can't fire: {problem}"
         signals.tell(signals.odd, None, message=message, exception=None, level=logging.ERROR)
+
+
+# -- looking ahead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """A moment at which a schedule fires, aware, by the clock of its zone; `remark` says what a shift of that does."""
+
+    at: datetime
+    remark: str = ""
+
+
+def preview(
+    schedule: str | timedelta | AnyPerformer | Schedule,
+    count: int = 10,
+    *,
+    time_zone: str | None = None,
+    after: datetime | None = None,
+) -> list[Tick]:
+    """Give the next moments of a schedule, at most `count` of them, with a remark where a shift of the clock bends one.
+
+    It is a cron line or an interval, with `time_zone` (by default that of the setting); a performer that has a schedule
+    of its own name; or a row. `after` (aware) is now unless it is said. Raises TypeError or ValueError for what can't
+    be read, LookupError for a performer without a schedule.
+    """
+    timing, starts, ends = _readable(schedule, time_zone)
+    moment = after or clock.now()
+    found: list[Tick] = []
+    while len(found) < count and (tick := ticks.first_tick(timing, moment, starts=starts, ends=ends)) is not None:
+        found.append(_shown(timing, tick))
+        moment = tick
+    return found
+
+
+def describe(schedule: str | timedelta | AnyPerformer | Schedule, *, time_zone: str | None = None) -> str:
+    """Say in plain words when a schedule fires. Takes, and raises, what `preview` does."""
+    return _readable(schedule, time_zone)[0].describe()
+
+
+def _readable(schedule: object, time_zone: str | None) -> tuple[Timing, datetime | None, datetime | None]:
+    zone = time_zone or settings().time_zone
+    if isinstance(schedule, timedelta):
+        return declaring.timing_of("", schedule.total_seconds(), zone), None, None
+    if isinstance(schedule, str):
+        return declaring.timing_of(schedule, None, zone), None, None
+    if isinstance(schedule, Performer):
+        found: Any = next((one for one in declaring.declared() if one.name == schedule.name), None)
+        if found is None:
+            message = f"{schedule.name} has no schedule of its own name; give a cron line, an interval or a row"
+            raise LookupError(message)
+    else:
+        found = schedule
+    timing = declaring.timing_of(found.cron, found.every_seconds, found.time_zone or zone)
+    return timing, found.starts, found.ends
+
+
+def _shown(timing: Timing, tick: datetime) -> Tick:
+    if isinstance(timing, Cron):
+        return Tick(at=tick.astimezone(timing.zone), remark=timing.bent(tick))
+    return Tick(at=tick)
 
 
 # -- the code's schedules

@@ -77,6 +77,8 @@ def test_the_defaults_are_as_documented() -> None:
         "middleware": (),
         "meta": (),
         "redact": (),
+        "time_zone": "Europe/Paris",
+        "owner": "tests",
     }
 
 
@@ -104,6 +106,8 @@ def test_every_key_is_read_and_typed() -> None:
         "MIDDLEWARE": ["shop.middleware.timing"],
         "META": [own_meta, "tests.test_conf.own_meta"],
         "REDACT": ["iban"],
+        "TIME_ZONE": "America/New_York",
+        "OWNER": "shop",
     }
     with override_settings(DJANGO_JOBS=every):
         read = settings()
@@ -130,6 +134,8 @@ def test_every_key_is_read_and_typed() -> None:
         "middleware": ("shop.middleware.timing",),
         "meta": (own_meta, own_meta),
         "redact": (re.compile("iban", re.IGNORECASE),),
+        "time_zone": "America/New_York",
+        "owner": "shop",
     }
     assert tuple(every) == conf.KEYS == tuple(get_type_hints(DjangoJobs))
 

@@ -10,7 +10,10 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from django.db import connections
+
 from django_jobs import signals
+from django_jobs.conf import settings
 from django_jobs.lifecycle.batches import together
 from django_jobs.lifecycle.queueing import Insertion
 from django_jobs.records import NewJob, ScheduleRow
@@ -68,6 +71,12 @@ def fire(
 def set_aside(connection: BaseDatabaseWrapper, row: ScheduleRow, *, error: str) -> bool:
     """Write why a schedule can't fire, and say whether that is new; others go on."""
     return scheduled.set_aside(store_for(connection.alias), connection, row, error=error)
+
+
+def switch(schedule_id: int, *, enabled: bool, using: str | None = None) -> bool:
+    """Have a schedule fire from now on, or no more, in the caller's transaction, and say whether that is new."""
+    connection = connections[using or settings().database]
+    return scheduled.switch(store_for(connection.alias), connection, schedule_id, enabled=enabled)
 
 
 # -- the code's schedules

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from django.db import models
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import models, router
 from django.utils.translation import gettext_lazy as _
 
+from django_jobs.conf import settings
+from django_jobs.lifecycle import scheduling
 from django_jobs.models.fields import InstantField
+from django_jobs.performers import find_performer, registered
+from django_jobs.performers.scheduling import timing_of
 
 
 class Schedule(models.Model):
-    """A cron line, or an interval, with a performer and arguments."""
+    """A cron line, or an interval, with a performer and arguments. `args` and `kwargs` are plain JSON.
+
+    One that is made or saved fires from its next time on; whatever it was to fire before is not made up for. `update()`
+    writes past that.
+    """
 
     class Origin(models.TextChoices):
         CODE = "code", _("in code")
@@ -94,6 +105,47 @@ class Schedule(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Write the row, to fire from its next time on. Raises ValueError for what no schedule can have."""
+        timing_of(self.cron, self.every_seconds, self.time_zone or settings().time_zone)
+        changed = {"version": self.version + (0 if self._state.adding else 1), "next_at": None, "error": ""}
+        for name, value in changed.items():
+            setattr(self, name, value)
+        if (fields := kwargs.get("update_fields")) is not None:
+            kwargs["update_fields"] = {*fields, *changed}
+        super().save(*args, **kwargs)
+
+    def clean(self) -> None:
+        """Check what a form was given. Raises ValidationError, by field."""
+        try:
+            timing_of(self.cron, self.every_seconds, self.time_zone or settings().time_zone)
+        except (TypeError, ValueError) as error:
+            field = "time_zone" if str(error).startswith("time zone") else "cron" if self.cron else "every_seconds"
+            raise ValidationError({field: str(error)}) from error
+        if (performer := find_performer(self.performer)) is None:
+            message = f"no job is named {self.performer}; there are {', '.join(registered())}"
+            raise ValidationError({"performer": message})
+        try:
+            performer.check_fit(self.args, self.kwargs)
+        except TypeError as error:
+            raise ValidationError({"args": f"{performer.name}{performer.signature}: {error}"}) from error
+
+    def enable(self) -> bool:
+        """Fire again, from the next time on, and say whether it was disabled; then the instance is as its row."""
+        return self._switched(enabled=True)
+
+    def disable(self) -> bool:
+        """Fire no more until it is enabled, and say whether it was; then the instance is as its row."""
+        return self._switched(enabled=False)
+
+    enable.alters_data = disable.alters_data = True  # type: ignore[attr-defined]  # no template may call them
+
+    def _switched(self, *, enabled: bool) -> bool:
+        using = router.db_for_write(type(self), instance=self)
+        is_new = scheduling.switch(self.pk, enabled=enabled, using=using)
+        self.refresh_from_db(using=using)
+        return is_new
 
 
 class ScheduleSet(models.Model):

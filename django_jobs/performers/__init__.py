@@ -24,11 +24,13 @@ from django_jobs.performers.registry import (
     registered,
     undiscovered,
 )
+from django_jobs.performers.scheduling import Declared, declared, every, schedule_clashes
 
 __all__ = [
-    "NAME", "UNSET", "AnyPerformer", "Enqueuer", "JobOptions", "Options", "Performer", "Policy", "Unset", "aenqueue",
-    "clashes", "discover", "enqueue", "find_performer", "forget", "get_performer", "job", "known_names", "named",
-    "reference", "refuse_in_event_loop", "registered", "resolve", "undiscovered",
+    "NAME", "UNSET", "AnyPerformer", "Declared", "Enqueuer", "JobOptions", "Options", "Performer", "Policy", "Unset",
+    "aenqueue", "clashes", "declared", "discover", "enqueue", "every", "find_performer", "forget", "get_performer",
+    "job", "known_names", "named", "reference", "refuse_in_event_loop", "registered", "resolve", "schedule_clashes",
+    "undiscovered",
 ]  # fmt: skip
 
 lifecycle.prepare_follow_ups_by(follow_up)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any, Concatenate, Literal, Protocol, Unpack, overload
 
 from django_jobs.context import Attempt
-from django_jobs.performers import registry
+from django_jobs.performers import registry, scheduling
 from django_jobs.performers.options import Policy, check_name, check_policy, check_truth
 from django_jobs.performers.performer import Args, Performer, Result
 
@@ -36,6 +37,8 @@ def job(
     *,
     takes_attempt: Literal[True],
     aliases: Iterable[str] = (),
+    schedule: str | timedelta | None = None,
+    time_zone: str | None = None,
     **policy: Unpack[Policy],
 ) -> AttemptDecorator: ...
 
@@ -46,11 +49,21 @@ def job(
     *,
     takes_attempt: Literal[False] = False,
     aliases: Iterable[str] = (),
+    schedule: str | timedelta | None = None,
+    time_zone: str | None = None,
     **policy: Unpack[Policy],
 ) -> Decorator: ...
 
 
-def job(name: Any = None, *, takes_attempt: Any = False, aliases: Any = (), **policy: Any) -> Any:
+def job(
+    name: Any = None,
+    *,
+    takes_attempt: Any = False,
+    aliases: Any = (),
+    schedule: Any = None,
+    time_zone: Any = None,
+    **policy: Any,
+) -> Any:
     """Make a performer of a function at the top level of a module.
 
     `name` is what rows carry: by default the module path up to its last `jobs` part, and the function's name; give one
@@ -75,6 +88,8 @@ def job(name: Any = None, *, takes_attempt: Any = False, aliases: Any = (), **po
     - `atomic=False`; True: body and end of the job are one transaction, so that what a body does in the jobs' database
       is done exactly once. Nothing but success is committed. On SQLite the transaction holds the file's one write lock
       from its beginning, so nobody else writes meanwhile: keep such bodies short
+    - `schedule`: a cron line, one of its words ("@daily"), or a timedelta, by which a job is queued again and again;
+      and `time_zone`, a key such as "Europe/Paris"; `every()` says more, and takes arguments
 
     Raises TypeError or ValueError, naming option, value and remedy, for wrong values and for functions that a worker
     could not import.
@@ -84,6 +99,9 @@ def job(name: Any = None, *, takes_attempt: Any = False, aliases: Any = (), **po
     known_as = _check_aliases(aliases)
     with_attempt = check_truth("takes_attempt", takes_attempt)
     options = check_policy(policy)
+    if time_zone is not None and schedule is None:
+        message = f"@job(): time_zone={time_zone!r:.80} is that of a schedule, so give schedule, too"
+        raise ValueError(message)
 
     def decorate(function: Callable[..., Any]) -> Performer[..., ..., Any]:
         _refuse_unimportable(function)
@@ -96,6 +114,8 @@ def job(name: Any = None, *, takes_attempt: Any = False, aliases: Any = (), **po
         )
         _refuse_async_atomic(performer)
         registry.register(performer)
+        if schedule is not None:
+            scheduling.declare(performer, schedule, name=performer.name, time_zone=time_zone, call="@job(schedule=…)")
         return performer
 
     return decorate(function) if function else decorate

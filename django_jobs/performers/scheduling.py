@@ -7,15 +7,15 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from zoneinfo import ZoneInfo
 
 from django_jobs import codec, cron, durations
 from django_jobs.durations import Duration
 from django_jobs.performers.instances import reference
-from django_jobs.performers.options import UNSET, Options, Unset, check_moment, check_name, check_options
+from django_jobs.performers.options import UNSET, Options, Unset, check_moment, check_options
 from django_jobs.performers.performer import Performer
-from django_jobs.performers.registry import find_performer
+from django_jobs.performers.registry import AnyPerformer, find_performer
 from django_jobs.records import NewJob
 from django_jobs.ticks import Timing
 
@@ -31,7 +31,7 @@ UTC_ZONE = ZoneInfo("UTC")
 class Declared:
     """A schedule as code declares it. `args` and `kwargs` are JSON text.
 
-    A cron line, or `every_seconds`. `time_zone` '' is the setting's; `queue` '' and `priority` None are the performer's.
+    A cron line, or `every_seconds`. `time_zone` '' is the setting's, `queue` '' and `priority` None the performer's.
     """
 
     name: str
@@ -50,13 +50,25 @@ class Declared:
     ends: datetime | None
 
 
-_declared: dict[str, Declared] = {}
-_clashes: list[tuple[Declared, Declared]] = []
+class _Entry(NamedTuple):
+    """A schedule, and the performer that it is for."""
+
+    declared: Declared
+    performer: AnyPerformer
+
+    @property
+    def is_current(self) -> bool:
+        """Whether that is the one which is registered under its name."""
+        return find_performer(self.performer.name) is self.performer
+
+
+_entries: dict[str, _Entry] = {}
+_clashes: list[tuple[_Entry, _Entry]] = []
 
 
 def every(
     timing: str | timedelta,
-    performer: Performer[..., ..., Any],
+    performer: AnyPerformer,
     *,
     args: Iterable[object] = (),
     kwargs: Mapping[str, object] | None = None,
@@ -78,16 +90,14 @@ def every(
     - `name` tells it from others, and from that of another release; by default it is the performer's
     - `time_zone` is a key such as "Europe/Paris", by default that of the setting TIME_ZONE; what a shift of the clock
       does says `django_jobs.cron`
-    - `missed` says what becomes of ticks that passed by more than a minute while nothing ran: "once" (one job for all of
-      them), "skip", or "all" (one each, the newest hundred)
+    - `missed` says what becomes of ticks that passed by more than a minute while nothing ran: "once" (one job for all
+      of them), "skip", or "all" (one each, the newest hundred)
     - `overlap`: "skip" leaves a tick out while the job of an earlier one waits or runs
     - `jitter` has each job start up to so much later; no tick comes before `starts` or after `ends` (aware)
 
     Raises TypeError or ValueError, naming what was given and the remedy, for wrong values and arguments that don't fit.
     """
-    if not isinstance(performer, Performer):
-        message = f"every(): {performer!r:.80}: give a performer, which is what @job made of a function"
-        raise TypeError(message)
+    _refuse_stranger(performer)
     declare(
         performer, timing, args=tuple(args), kwargs=dict(kwargs or {}), name=performer.name if name is None else name,
         queue=queue, priority=priority, time_zone=time_zone, missed=missed, overlap=overlap, jitter=jitter,
@@ -96,7 +106,7 @@ def every(
 
 
 def declare(
-    performer: Performer[..., ..., Any],
+    performer: AnyPerformer,
     timing: object,
     *,
     name: object,
@@ -134,30 +144,26 @@ def declare(
         ends=None if ends is None else check_moment(ends, call="ends").astimezone(UTC),
     )
     _refuse_never(declared, call)
-    holder = _declared.setdefault(declared.name, declared)
-    if holder is not declared and holder != declared:
-        if holder.performer == declared.performer:
-            # The module was executed again.
-            _declared[declared.name] = declared
-        else:
-            _clashes.append((holder, declared))
+    _enter(declared, performer)
+
+
+def _enter(declared: Declared, performer: AnyPerformer) -> None:
+    holder = _entries.get(declared.name)
+    if holder is None or not holder.is_current:
+        # None, or one of a module that was executed again since.
+        _entries[declared.name] = _Entry(declared, performer)
+    elif holder.declared != declared:
+        _clashes.append((holder, _Entry(declared, performer)))
 
 
 def declared() -> list[Declared]:
     """List the schedules that code declares, by name."""
-    return [_declared[name] for name in sorted(_declared)]
+    return [_entries[name].declared for name in sorted(_entries) if _entries[name].is_current]
 
 
 def schedule_clashes() -> list[tuple[Declared, Declared]]:
     """List schedules of one name, the one that counts first."""
-    return list(_clashes)
-
-
-def forget_schedules(performer: str) -> None:
-    """Take the schedules of a performer out again, for tests that declare their own."""
-    for name in [name for name, one in _declared.items() if one.performer == performer]:
-        del _declared[name]
-    _clashes[:] = [pair for pair in _clashes if performer not in (pair[0].performer, pair[1].performer)]
+    return [(one.declared, other.declared) for one, other in _clashes if one.is_current and other.is_current]
 
 
 def hash_of(schedules: Iterable[Declared]) -> str:
@@ -167,7 +173,7 @@ def hash_of(schedules: Iterable[Declared]) -> str:
 
 
 def timing_of(line: str, every_seconds: float | None, zone: str) -> Timing:
-    """Give when a schedule runs, of a cron line in a zone or an interval. Raises TypeError or ValueError, saying why."""
+    """Give when a schedule fires, of a cron line in a zone or an interval. Raises TypeError or ValueError."""
     if line:
         return cron.parse(line, zone=cron.zone_of(zone))
     if every_seconds is None or not every_seconds >= LEAST.total_seconds():
@@ -179,7 +185,8 @@ def timing_of(line: str, every_seconds: float | None, zone: str) -> Timing:
 def fired(name: str, args: str, kwargs: str, *, queue: str, priority: int | None, run_at: datetime) -> NewJob | None:
     """Prepare the job of a tick by its performer's policy; None where no performer has that name here.
 
-    Raises as `prepare` does where the stored arguments no longer fit.
+    It is made where no user code runs, so META isn't asked. Raises as `prepare` does where the stored arguments no
+    longer fit.
     """
     performer = find_performer(name)
     if performer is None:
@@ -188,10 +195,17 @@ def fired(name: str, args: str, kwargs: str, *, queue: str, priority: int | None
     placed: dict[str, Any] = {"queue": queue} if queue else {}
     if priority is not None:
         placed["priority"] = priority
-    return performer.using(**placed).at(run_at).prepare(*given_args, **given_kwargs)
+    return performer.using(**placed).at(run_at).prepare_unasked(*given_args, **given_kwargs)
 
 
 # -- one check for each thing that may be said
+
+
+def _refuse_stranger(performer: object) -> None:
+    if not isinstance(performer, Performer):
+        message = f"every(): {performer!r:.80}: give a performer, which is what @job made of a function"
+        raise TypeError(message)
+
 
 LEAST = timedelta(seconds=0.1)
 """The shortest interval."""
@@ -229,7 +243,7 @@ def _check_zone(time_zone: object, call: str) -> str:
 
 
 def _arguments(
-    performer: Performer[..., ..., Any], args: tuple[object, ...], kwargs: dict[str, object], call: str
+    performer: AnyPerformer, args: tuple[object, ...], kwargs: dict[str, object], call: str
 ) -> tuple[str, str]:
     try:
         performer.check_fit(args, kwargs)
@@ -246,7 +260,7 @@ def _one_of(option: str, value: object, words: Any, call: str) -> object:
     return value
 
 
-def _check_overlap(performer: Performer[..., ..., Any], overlap: object, call: str) -> Overlap:
+def _check_overlap(performer: AnyPerformer, overlap: object, call: str) -> Overlap:
     _one_of("overlap", overlap, Overlap, call)
     keyed = {UNSET, None}
     if overlap == "skip" and not (
@@ -263,7 +277,3 @@ def _refuse_never(declared: Declared, call: str) -> None:
     if declared.starts is not None and declared.ends is not None and declared.ends < declared.starts:
         message = f"{call}: ends={declared.ends} is before starts={declared.starts}: no tick would ever come"
         raise ValueError(message)
-
-
-__all__ = ["Declared", "Missed", "Overlap", "check_name", "declare", "declared", "every", "fired", "forget_schedules",
-           "hash_of", "schedule_clashes", "timing_of"]  # fmt: skip

@@ -35,7 +35,7 @@ from django_jobs.records import (
     WorkerSeen,
 )
 from django_jobs.states import State
-from django_jobs.stores import pushed, statements
+from django_jobs.stores import pushed, scheduled, statements
 from django_jobs.transitions import Change
 
 if TYPE_CHECKING:
@@ -512,7 +512,7 @@ class Store(ABC):
             yield "CLAIM", self._claim_text(*kind)
         for kind in product((True, False), repeat=3):
             yield "NEXT_DUE", self._next_due_text(*kind)
-        for home in (statements, pushed):
+        for home in (statements, pushed, scheduled):
             for name in home.WHOLE:
                 yield name, getattr(home, name)
 
@@ -539,7 +539,7 @@ class Store(ABC):
         """Give the name of a statement: that of the constant which holds it, or of which it is made."""
         if (name := self._composed.get(sql)) is not None:
             return name
-        homes = (statements, pushed, sys.modules[type(self).__module__])
+        homes = (statements, pushed, scheduled, sys.modules[type(self).__module__])
         return next((name for home in homes for name, text in vars(home).items() if text == sql), "OTHER")
 
     @abstractmethod

@@ -59,6 +59,14 @@ where schedule.id = %(id)s and schedule.version = %(version)s and schedule.error
 returning id
 """
 
+# Whatever passed while it was disabled is not made up for: its next tick is found anew.
+SWITCH = """
+update {schedule} as schedule set enabled = {boolean:%(enabled)s}, next_at = null, error = '',
+  version = schedule.version + 1
+where schedule.id = %(id)s and schedule.enabled <> {boolean:%(enabled)s}
+returning id
+"""
+
 # -- the code's schedules
 
 NAMED = f"""
@@ -117,8 +125,8 @@ select worker.versions, -{seconds_until:worker.beat_at} from {worker} as worker
 """
 
 WHOLE = (
-    "SOONEST", "PLACE", "FIRE", "LEAVE_OUT", "SET_ASIDE", "NAMED", "DECLARE", "REDECLARE", "REMOVE", "SETS", "TAKE_OVER",
-    "SEEN_SETS",
+    "SOONEST", "PLACE", "FIRE", "LEAVE_OUT", "SET_ASIDE", "SWITCH", "NAMED", "DECLARE", "REDECLARE", "REMOVE",
+    "SETS", "TAKE_OVER", "SEEN_SETS",
 )  # fmt: skip
 """The names of the statements above."""
 
@@ -172,6 +180,11 @@ def insert_fired(
     more = [{"schedule": row.name, "tick": written} for written in ticks]
     inserted = store.insert_fired(connection, [job for _, job in jobs], more)
     return {ticks[written]: job_id for written, job_id in inserted.items()}
+
+
+def switch(store: Store, connection: BaseDatabaseWrapper, schedule_id: int, *, enabled: bool) -> bool:
+    """Have a schedule fire from now on, or no more, and say whether that is new."""
+    return bool(store.run(connection, SWITCH, {"id": schedule_id, "enabled": enabled}))
 
 
 def named(store: Store, connection: BaseDatabaseWrapper, names: Iterable[str], *, owner: str) -> list[ScheduleRow]:

@@ -15,7 +15,7 @@ import django
 from django.db import DatabaseError, InterfaceError
 
 import django_jobs
-from django_jobs import clock, lifecycle
+from django_jobs import clock, lifecycle, schedules
 from django_jobs.records import WorkerLife
 from django_jobs.worker.board import Board
 from django_jobs.worker.link import Link
@@ -67,6 +67,7 @@ def _versions(_identity: str) -> dict[str, str]:
         "django_jobs": _installed("django-jobs-queue") or django_jobs.__version__,
         "django": _installed("django") or django.get_version(),
         "python": python_version(),
+        "schedules": schedules.code_set().said,
     }
 
 

@@ -1,4 +1,4 @@
-"""Drive: what any worker does for all: reclaim, expire, prune. A table of duties and intervals."""
+"""Drive: what any worker does for all: reclaim, expire, prune, fire. A table of duties and intervals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_jobs import clock, lifecycle
+from django_jobs import clock, lifecycle, schedules
 from django_jobs.conf import settings
 from django_jobs.worker.link import Link
 from django_jobs.worker.reclaimer import INTERVAL, Reclaimer
@@ -23,6 +23,7 @@ TOLD_AT_ONCE = 100_000
 class Duty:
     """Something to be done every `interval` seconds. It says how much it found to do.
 
+    Where it can say when it has something to do next, `pause` gives the seconds until then, in place of the interval.
     Where it finds `full`, there may be more: it comes again when the others have had their turn. A duty that judges
     others by time holds off for `hold` seconds after the start and after an error: leases that lapsed while the
     database was away belong to workers that are about to renew them.
@@ -33,17 +34,46 @@ class Duty:
     do: Callable[[BaseDatabaseWrapper], int]
     full: int | None = None
     hold: float = 0.0
+    pause: Callable[[], float] | None = None
 
 
 def duties() -> tuple[Duty, ...]:
     """Give the duties of a worker; reclaim looks at least once in a quarter of a lease."""
     quarter = settings().lease.total_seconds() / 4
+    firing = Firing()
     return (
         Duty(name="reclaim", interval=min(INTERVAL, quarter), do=Reclaimer().look, hold=quarter),
+        Duty(name="fire", interval=schedules.LONGEST_SLEEP, do=firing.look, pause=firing.pause),
         Duty(name="expire", interval=20.0, do=lifecycle.expire, full=lifecycle.CHUNK),
         Duty(name="prune", interval=3600.0, do=Pruner().go_on, full=lifecycle.CHUNK),
         Duty(name="sweep", interval=600.0, do=lifecycle.sweep),
     )
+
+
+DECLARE_INTERVAL = 30.0
+"""Seconds after which a release that waits for another one to go looks again whether it has."""
+
+
+class Firing:
+    """Fires what is due, and has the rows be as this process' code says as soon as that counts."""
+
+    def __init__(self) -> None:
+        self._code = schedules.code_set()
+        self._is_declared = False
+        self._declare_at = 0.0
+        self._pause = 0.0
+
+    def look(self, connection: BaseDatabaseWrapper) -> int:
+        """Queue the jobs of ticks that are due, and say how many."""
+        if not self._is_declared and clock.monotonic() >= self._declare_at:
+            self._declare_at = clock.monotonic() + DECLARE_INTERVAL
+            self._is_declared = schedules.declare(connection, self._code)
+        fired, self._pause = schedules.fire_due(connection)
+        return fired
+
+    def pause(self) -> float:
+        """Give the seconds until the next tick, and not too many: a schedule may be added."""
+        return self._pause
 
 
 class Pruner:
@@ -93,6 +123,8 @@ class Chores:
             except Exception as error:  # noqa: BLE001 - told below, when the others are done
                 errors.append(error)
                 continue
+            if duty.pause is not None:
+                self._due[duty.name] = clock.monotonic() + duty.pause()
             if duty.full is not None and found >= duty.full:
                 # Meanwhile the database is left to the others for as long as this took.
                 now = clock.monotonic()

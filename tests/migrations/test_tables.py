@@ -12,14 +12,17 @@ from django.db import connection, connections
 from django.db.migrations.recorder import MigrationRecorder
 
 from django_jobs import clock
-from django_jobs.models import Job, JobStat, Queue, Schedule, Worker
+from django_jobs.models import Job, JobStat, Queue, Schedule, ScheduleSet, Worker
 from tests.factories import take
 
 pytestmark = pytest.mark.django_db
 
-MODELS = (Job, JobStat, Queue, Schedule, Worker)
+MODELS = (Job, JobStat, Queue, Schedule, ScheduleSet, Worker)
 
-TABLES = ("django_jobs_job", "django_jobs_jobstat", "django_jobs_queue", "django_jobs_schedule", "django_jobs_worker")
+TABLES = (
+    "django_jobs_job", "django_jobs_jobstat", "django_jobs_queue", "django_jobs_schedule", "django_jobs_scheduleset",
+    "django_jobs_worker",
+)  # fmt: skip
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs import stores
-from django_jobs.stores import postgresql, pushed, sqlite, statements, store_for
+from django_jobs.stores import postgresql, pushed, scheduled, sqlite, statements, store_for
 from django_jobs.stores.base import Store
 from tests.mutation.splitter import Mutant, mutants_of
 
@@ -61,7 +61,7 @@ def sites(vendor: str) -> list[Site]:
     """Find all mutants that change a statement of this database."""
     found = [
         Site(module, name, mutant)
-        for module in (statements, pushed, DIALECTS[vendor])
+        for module in (statements, pushed, scheduled, DIALECTS[vendor])
         for name, text in constants(module)
         for mutant in mutants_of(text)
     ]
@@ -89,7 +89,7 @@ def texts() -> dict[str, str]:
     vendor = connections["default"].vendor
     whole = {
         name: text
-        for module in (statements, pushed, DIALECTS[vendor])
+        for module in (statements, pushed, scheduled, DIALECTS[vendor])
         for name, text in constants(module)
         if name not in PARTS and name not in ("CLAIM", "NEXT_DUE")
     }
