@@ -1,4 +1,4 @@
-"""Schedules: what code declares comes into rows, ticks come to jobs, each once; edits, gaps and rivals change no past."""
+"""Schedules: what code declares comes into rows, and ticks come to jobs, each once; no edit or gap changes the past."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_what_did_not_change_is_not_written(performer: AnyPerformer, django_asse
     assert (row().version, row().next_at) == (before.version, before.next_at)
 
 
-def test_o58_an_edited_schedule_fires_from_its_next_time_on(performer: AnyPerformer, frozen: FrozenClock) -> None:
+def test_o58_an_edited_schedule_fires_from_its_next_time_on(frozen: FrozenClock) -> None:
     with override_settings(DJANGO_JOBS={"TIME_ZONE": "UTC"}):
         with declared(report, name="shop.report", schedule="0 3 * * *"):
             sync()
@@ -171,13 +171,13 @@ def test_o59_a_renamed_schedule_is_a_new_one_and_the_old_stops(performer: AnyPer
         sync()
     with declared(report, name="shop.new", schedule="* * * * *"):
         sync()
-    fire()
-    frozen.advance(seconds(60))
-    assert fire() == 1
+        fire()
+        frozen.advance(seconds(60))
+        assert fire() == 1
     assert list(Job.objects.values_list("schedule", flat=True)) == ["shop.new"]
 
 
-def test_a_sync_never_touches_whether_a_schedule_is_enabled(performer: AnyPerformer, frozen: FrozenClock) -> None:
+def test_a_sync_never_touches_whether_a_schedule_is_enabled(frozen: FrozenClock) -> None:
     for line in ("* * * * *", "*/2 * * * *"):
         with declared(report, name="shop.report", schedule=line):
             sync()
@@ -188,7 +188,7 @@ def test_a_sync_never_touches_whether_a_schedule_is_enabled(performer: AnyPerfor
     assert fire() == 0
 
 
-def test_rows_that_were_made_by_hand_are_left_alone(performer: AnyPerformer, caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_that_were_made_by_hand_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     minutely(name="shop.report")
     minutely(name="other")
     with declared(report, name="shop.report", schedule="0 3 * * *"), caplog.at_level(logging.WARNING, "django_jobs"):
@@ -198,9 +198,7 @@ def test_rows_that_were_made_by_hand_are_left_alone(performer: AnyPerformer, cap
     assert "a schedule named shop.report was made by hand already" in caplog.text
 
 
-def test_two_projects_in_one_database_keep_to_their_own(
-    performer: AnyPerformer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_two_projects_in_one_database_keep_to_their_own(caplog: pytest.LogCaptureFixture) -> None:
     for owner, name in (("shop", "nightly"), ("bank", "daily"), ("bank", "nightly")):
         one = CodeSet(owner=owner, hash=f"{owner}{name}", schedules=(_declared_as(name),))
         with caplog.at_level(logging.WARNING, "django_jobs"):
@@ -290,7 +288,7 @@ def test_the_workers_of_another_project_keep_no_rollback_waiting(frozen: FrozenC
     assert declare(old) is True
 
 
-def test_who_declared_later_meets_a_row_that_changed_meanwhile_and_leaves_it(performer: AnyPerformer) -> None:
+def test_who_declared_later_meets_a_row_that_changed_meanwhile_and_leaves_it() -> None:
     declare(code("a"))
     [stale] = scheduling.named(connections["default"], ["a"], owner="shop")
     row("a").disable()
@@ -652,7 +650,8 @@ def test_arguments_that_no_longer_fit_are_told(frozen: FrozenClock) -> None:
         minutely(args=[1, 2])
         frozen.advance(seconds(60))
         assert fire() == 0
-    assert "its job can't be queued: shop.report(one: int) -> None: too many positional arguments" in row().error
+    assert row().error.startswith("its job can't be queued: shop.report(")
+    assert row().error.endswith("too many positional arguments")
 
 
 def test_overlap_and_a_key_of_the_performers_are_told(frozen: FrozenClock) -> None:
@@ -675,11 +674,14 @@ def test_a_bad_row_keeps_nobody_awake(performer: AnyPerformer, frozen: FrozenClo
 
 @pytest.mark.parametrize(
     "columns",
-    [{"cron": "61 * * * *"}, {"cron": "", "every_seconds": -1}, {"cron": ""}, {"time_zone": "Mars/Phobos"}, {"cron": "0 0 31 2 *"}],
+    [
+        {"cron": "61 * * * *"}, {"cron": "", "every_seconds": -1}, {"cron": ""}, {"time_zone": "Mars/Phobos"},
+        {"cron": "0 0 31 2 *"},
+    ],
     ids=str,
 )  # fmt: skip
 def test_o55_a_row_that_can_never_fire_is_not_saved(performer: AnyPerformer, columns: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="cron line|interval|time zone"):
+    with pytest.raises(ValueError, match=r"cron line|interval|time zone"):
         Schedule.objects.create(**{"name": "bad", "cron": "* * * * *", "performer": "shop.report", **columns})
     assert not Schedule.objects.exists()
 
@@ -763,7 +765,7 @@ def test_a_preview_begins_where_it_is_told(frozen: FrozenClock) -> None:
 def test_what_cannot_be_previewed_is_refused(performer: AnyPerformer) -> None:
     with pytest.raises(ValueError, match="minute '61'"):
         preview("61 * * * *")
-    with pytest.raises(LookupError, match="shop.report has no schedule of its own name"):
+    with pytest.raises(LookupError, match=r"shop\.report has no schedule of its own name"):
         preview(performer)
 
 
