@@ -51,6 +51,7 @@ from django_jobs.lifecycle.running import (
     next_due,
     release,
     renew,
+    report,
     settle,
     settle_within,
     still_held,
@@ -63,7 +64,7 @@ __all__ = [
     "came_to", "cancel", "cancel_one", "cancel_statement", "claim", "claim_this", "dedicate", "delete", "delete_one",
     "disown", "enqueue", "enqueue_many", "expire", "hang_up", "hear", "lapsed", "listen", "moved_and_why",
     "needs_proof", "new_token", "next_due", "notify", "prepare_follow_ups_by", "prepare_if_direct", "prune",
-    "prune_round", "pulse", "reclaim", "refused", "release", "renew", "reschedule", "reschedule_one", "retry",
+    "prune_round", "pulse", "reclaim", "refused", "release", "renew", "report", "reschedule", "reschedule_one", "retry",
     "retry_one", "settle", "settle_within", "sign_off", "still_held", "stopping", "sweep", "tell_of_pruned", "unlisten",
     "workers",
 ]  # fmt: skip
