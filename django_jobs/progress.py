@@ -28,19 +28,32 @@ class Progress(NamedTuple):
         return {"done": self.done, "total": self.total, "message": self.message}
 
 
-def checked(done: float, total: float | None = None, message: str = "") -> Progress:
+def checked(done: object, total: object = None, message: object = "") -> Progress:
     """Make a Progress of what a body says; a long message is cut.
 
     Raises TypeError for what is no number, or no text, and ValueError for a number that is negative, not finite, or too
     large.
     """
+    return Progress(_number("done", done), None if total is None else _number("total", total), _text(message))
+
+
+def read(stored: object) -> Progress | None:
+    """Make a Progress of what stands in a row; None where nothing does, or something that no body has written."""
+    if not isinstance(stored, dict):
+        return None
+    try:
+        return checked(stored.get("done"), stored.get("total"), stored.get("message", ""))
+    except (TypeError, ValueError):
+        return None
+
+
+def _text(message: object) -> str:
     if not isinstance(message, str):
-        text = f"progress(message={message!r:.80}): give a str; a lazy translation becomes one by str()"
-        raise TypeError(text)
-    # The text may be of a subclass of str.
-    plain = str.__str__(message)
-    cut = plain if len(plain) <= MESSAGE_LENGTH else f"{plain[: MESSAGE_LENGTH - 1]}…"
-    return Progress(_number("done", done), None if total is None else _number("total", total), cut)
+        problem = f"progress(message={message!r:.80}): give a str; a lazy translation becomes one by str()"
+        raise TypeError(problem)
+    # It may be of a subclass of str.
+    text = str.__str__(message)
+    return text if len(text) <= MESSAGE_LENGTH else f"{text[: MESSAGE_LENGTH - 1]}…"
 
 
 def _number(what: str, value: object) -> float:

@@ -13,8 +13,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods
 
-from django_jobs.admin import state_word
 from django_jobs.models import Job
+from django_jobs.models.words import state_word
 from example_project.mail import newest_first
 from example_project.shop import search
 from example_project.shop.catalogue import CATALOGUE
