@@ -17,9 +17,8 @@ from django_jobs.models import Job
 from django_jobs.models.words import state_word
 from example_project.mail import newest_first
 from example_project.shop import search
-from example_project.shop.catalogue import CATALOGUE
 from example_project.shop.forms import OrderForm, SearchForm, SignUpForm
-from example_project.shop.jobs import import_catalogue, index_product, rebuild_index, send_receipt, send_welcome
+from example_project.shop.jobs import ask_for_import, index_product, rebuild_index, send_receipt, send_welcome
 from example_project.shop.models import CatalogueImport, Order, Product, SearchEntry, StaffNote
 
 SHOWN = 10
@@ -102,12 +101,16 @@ def order(request: HttpRequest) -> HttpResponse:
 def imports(request: HttpRequest) -> HttpResponse:
     """Have the supplier's catalogue read, and show how far that has come."""
     if request.method == "POST":
-        with transaction.atomic():
-            asked = CatalogueImport.objects.create(total=len(CATALOGUE))
-            job = import_catalogue.later(asked.pk)
-        messages.success(request, f"Job #{job.pk} is queued to read {asked.total} lines. It takes a few seconds.")
+        asked = ask_for_import()
+        messages.success(request, f"Job #{asked.job_id} is queued to read {asked.total} lines. It takes a few seconds.")
         return redirect("shop:imports")
-    context = {"imports": CatalogueImport.objects.all()[:SHOWN], "notes": StaffNote.objects.all()[:SHOWN]}
+    imports = list(CatalogueImport.objects.all()[:SHOWN])
+    found = Job.objects.in_bulk([each.job_id for each in imports if each.job_id])
+    context = {
+        # The job of an old import is gone by now.
+        "imports": [(each, found.get(each.job_id)) for each in imports],
+        "notes": StaffNote.objects.all()[:SHOWN],
+    }
     return render(request, "shop/imports.html", context)
 
 
