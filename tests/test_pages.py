@@ -14,7 +14,7 @@ import pytest
 from django_jobs.performers import Performer, forget
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = ("keys.md", "jobs-by-hand.md")
+PAGES = ("keys.md", "jobs-by-hand.md", "progress.md")
 
 _COMES_TO = re.compile(r"^( *)(.+?)  # → (.+)$", re.MULTILINE)
 _RAISES = re.compile(r"^( *)(.+?)  # raises (\w+)$", re.MULTILINE)
