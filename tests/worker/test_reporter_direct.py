@@ -10,7 +10,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from django.test import override_settings
 
-from django_jobs import Attempt, clock, current_attempt, work_one
+from django_jobs import Attempt, clock, current_attempt, signals, work_one
 from django_jobs.models import Job
 from django_jobs.testing import drain, jobs_mode, perform, run_jobs
 from tests.declaring import declared
@@ -129,7 +129,19 @@ def test_an_atomic_job_keeps_its_last_value_however_it_ends(fails: bool, state: 
     assert (read(job.pk).state, said(job.pk)) == (state, (2, 2, ""))
 
 
-def test_in_a_transaction_that_is_broken_it_waits_for_the_end() -> None:
+@pytest.fixture
+def odd() -> Iterator[list[str]]:
+    messages: list[str] = []
+
+    def note(*, message: str, **_: object) -> None:
+        messages.append(message)
+
+    signals.odd.connect(note)
+    yield messages
+    signals.odd.disconnect(note)
+
+
+def test_in_a_transaction_that_is_broken_it_waits_for_the_end_and_nobody_is_warned(odd: list[str]) -> None:
     def body(attempt: Attempt) -> None:
         with suppress(DatabaseError), transaction.atomic():
             with suppress(DatabaseError), connection.cursor() as cursor:
@@ -140,7 +152,7 @@ def test_in_a_transaction_that_is_broken_it_waits_for_the_end() -> None:
     with declared(body, takes_attempt=True) as performer:
         job = performer.later()
         assert run_jobs().succeeded == 1
-    assert said(job.pk) == (1, 2, "")
+    assert (said(job.pk), odd) == ((1, 2, ""), [])
 
 
 def test_progress_that_a_database_refuses_breaks_no_job() -> None:
