@@ -12,7 +12,7 @@ from django.contrib.admin.actions import delete_selected as confirm_deletion
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.contenttypes.models import ContentType
-from django.db.models import Case, CharField, F, Func, Model, Q, QuerySet, TextField, Value, When
+from django.db.models import Func, Model, QuerySet, TextField
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
@@ -25,7 +25,7 @@ from django_jobs import lifecycle, performers
 from django_jobs.conf import settings
 from django_jobs.exceptions import VerbRefused
 from django_jobs.models import Job, Queue, Schedule
-from django_jobs.models.fields import DatabaseNow
+from django_jobs.models.words import LABELS, PLACES, state_word
 from django_jobs.performers.redaction import redact_job, redact_key, redact_part
 from django_jobs.states import State
 
@@ -47,43 +47,6 @@ BIGGEST_ID = 2**63 - 1
 
 NONE = "-"
 """What stands where there is nothing, as elsewhere in the admin."""
-
-
-# -- the words for states
-
-_NOW = DatabaseNow()
-
-PLACES: dict[str, Q] = {
-    "scheduled": Q(state=State.READY, run_at__gt=_NOW, attempts=0),
-    "waiting": Q(state=State.READY, run_at__lte=_NOW),
-    "retrying": Q(state=State.READY, run_at__gt=_NOW, attempts__gt=0),
-    "running": Q(state=State.RUNNING),
-    "stopping": Q(state=State.CANCELLED, worker__isnull=False),
-    "succeeded": Q(state=State.SUCCESSFUL),
-    "failed": Q(state=State.FAILED),
-    "cancelled": Q(state=State.CANCELLED, worker__isnull=True),
-}
-"""The words that people see for where a job is, and the rows that each of them means. Every row has exactly one."""
-
-LABELS: dict[str, Text] = {
-    "scheduled": gettext_lazy("scheduled"),
-    "waiting": gettext_lazy("waiting"),
-    "retrying": gettext_lazy("retrying"),
-    "running": gettext_lazy("running"),
-    "stopping": gettext_lazy("stopping"),
-    "succeeded": gettext_lazy("succeeded"),
-    "failed": gettext_lazy("failed"),
-    "cancelled": gettext_lazy("cancelled"),
-}
-
-
-def state_word() -> Case:
-    """Give the expression for a job's word, by the database's clock: `Job.objects.annotate(word=state_word())`."""
-    return Case(
-        *(When(rows, then=Value(word)) for word, rows in PLACES.items()),
-        default=F("state"),
-        output_field=CharField(),
-    )
 
 
 class LastReason(Func):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -11,6 +12,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias, TypedDict, TypeVar
 
 from asgiref.sync import iscoroutinefunction
+from django.conf import ENVIRONMENT_VARIABLE
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
@@ -74,7 +76,9 @@ class DjangoJobs(TypedDict, total=False):
 
 
 def _project() -> str:
-    return str(getattr(django_settings, "SETTINGS_MODULE", "") or "").partition(".")[0]
+    """Name the project by the first part of its settings module; settings that a test overrides don't know theirs."""
+    module = getattr(django_settings, "SETTINGS_MODULE", None) or os.environ.get(ENVIRONMENT_VARIABLE, "")
+    return str(module).partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

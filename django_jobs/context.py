@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 from django_jobs import clock
 from django_jobs.exceptions import Interruption, JobCancelled, JobTimeout
+from django_jobs.progress import Progress, checked
 from django_jobs.records import Claim
+
+Report: TypeAlias = Callable[[Claim, Progress], None]
+"""Takes note of how far the body of a claim is."""
 
 
 class Attempt:
@@ -26,10 +30,14 @@ class Attempt:
         meta: Mapping[str, Any],
         load_errors: Callable[[], list[dict[str, Any]]],
         interruption: Callable[[], type[Interruption] | None] = lambda: None,
+        report: Report = lambda *_: None,
     ) -> None:
         self._claim = claim
         self._load_errors = load_errors
         self._interruption = interruption
+        self._report = report
+        self.reported: Progress | None = None
+        """What `progress` was told last, None before."""
         self._begun = clock.monotonic()
         self.meta: Mapping[str, Any] = meta
         """What was stored beside the arguments: what `using(meta=…)` and the setting META said, language, time zone."""
@@ -112,6 +120,17 @@ class Attempt:
             kind = JobTimeout
         if kind is not None:
             raise kind
+
+    def progress(self, done: float, total: float | None = None, message: str = "") -> None:
+        """Say how far the job is: so many are done, of `total` where that is known; the row's `progress` shows it.
+
+        Cheap, and may be called from any thread or task, as often as you like: the value is noted, and written at most
+        twice a second and when the body has ended. Numbers are ints or floats from 0 on; a message is cut to 500
+        characters. Raises TypeError or ValueError for others.
+        """
+        said = checked(done, total, message)
+        self.reported = said
+        self._report(self._claim, said)
 
     @cached_property
     def errors(self) -> list[dict[str, Any]]:

@@ -37,6 +37,7 @@ def connect() -> None:
         (signals.jobs_reclaimed, _on_reclaimed),
         (signals.jobs_expired, _on_expired),
         (signals.jobs_pruned, _on_pruned),
+        (signals.schedule_fired, _on_schedule_fired),
         (signals.queue_paused, _on_queue_paused),
         (signals.queue_resumed, _on_queue_resumed),
         (signals.worker_started, _on_worker_started),
@@ -205,6 +206,18 @@ def _on_expired(*, ids: tuple[int, ...], **_: Any) -> None:
 
 def _on_pruned(*, count: int, **_: Any) -> None:
     worker_log.info("pruned %s past keeping", _jobs(count), extra={"event": "jobs.pruned"})
+
+
+def _on_schedule_fired(*, name: str, job_ids: tuple[int, ...], skipped: int, **_: Any) -> None:
+    some = ", ".join(f"#{job_id}" for job_id in job_ids[:10])
+    ids = f"{some} …" if len(job_ids) > 10 else some or "no job"
+    extra = {"event": "schedule.fired", "schedule": name}
+    if skipped:
+        message = "schedule %s: %s, and %s skipped"
+        ticks = "1 tick" if skipped == 1 else f"{skipped} ticks"
+        worker_log.warning(message, name, ids, ticks, extra=extra)
+    else:
+        worker_log.info("schedule %s: %s", name, ids, extra=extra)
 
 
 def _on_queue_paused(*, queue: str, by: str, reason: str, **_: Any) -> None:

@@ -129,7 +129,7 @@ jobs_pruned = Signal()
 """Finished jobs past their keeping were deleted. Arguments: `count`."""
 
 schedule_fired = Signal()
-"""After the commit; `sender` is the schedule's name. Arguments: `name`, `job_ids`, `skipped` (ticks), `next_at`."""
+"""After the commit. Arguments: `name` (the schedule's), `job_ids`, `skipped` (ticks), `next_at`."""
 
 queue_paused = Signal()
 """After the commit. Arguments: `queue`, `by` ('' for nobody in particular), `reason`."""

@@ -12,12 +12,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs import admin, lifecycle
-from django_jobs.admin import PLACES, register, state_word
+from django_jobs.admin import register
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job, Queue, Schedule
 from django_jobs.outcomes import Failed
 from tests.declaring import declared
-from tests.factories import NOON, failure, new_job, place_of, queue_job, run_job, seconds, write
+from tests.factories import NOON, failure, new_job, place_of, queue_job, run_job, write
 from tests.pushing import taken_row
 from tests.shop.jobs import greet
 
@@ -55,30 +55,6 @@ def act(client: Client, action: str, *job_ids: int, **more: str) -> list[str]:
     response = client.post(JOBS, data, follow=True)
     assert response.status_code == 200
     return [str(message) for message in response.context["messages"]]
-
-
-# -- words for states
-
-
-def test_every_row_has_exactly_one_word(frozen: FrozenClock) -> None:
-    expected = {
-        queue_job(queue="a"): "waiting",
-        queue_job(queue="b", delay=seconds(60)): "scheduled",
-        run_job(queue="c").id: "running",
-        fail_job(queue="d"): "failed",
-    }
-    retrying = queue_job(queue="b", delay=seconds(60))
-    write(retrying, attempts=2)
-    [cancelled, stopping] = [queue_job(queue="e"), run_job(queue="f").id]
-    lifecycle.cancel([cancelled, stopping])
-    succeeded = queue_job(queue="b", delay=seconds(60))
-    write(succeeded, state="SUCCESSFUL", finished_at=NOON)
-    expected |= {retrying: "retrying", cancelled: "cancelled", stopping: "stopping", succeeded: "succeeded"}
-    assert dict(Job.objects.annotate(word=state_word()).values_list("pk", "word")) == expected
-    for word, rows in PLACES.items():
-        assert list(Job.objects.filter(rows).values_list("pk", flat=True)) == [
-            job_id for job_id, said in expected.items() if said == word
-        ]
 
 
 # -- the list

@@ -422,6 +422,23 @@ def test_everyone_who_listens_hears_of_a_tick(
     assert heard == [{"name": "nightly", "job_ids": (Job.objects.get().pk,), "skipped": 0, "next_at": minute(2)}]
 
 
+def test_ticks_are_lines_in_the_log_and_what_was_skipped_is_a_warning(
+    performer: AnyPerformer, frozen: FrozenClock, caplog: pytest.LogCaptureFixture,
+    django_capture_on_commit_callbacks: Any,
+) -> None:  # fmt: skip
+    minutely()
+    caplog.set_level(logging.INFO, "django_jobs")
+    with django_capture_on_commit_callbacks(execute=True):
+        for passed in (60, 180):
+            frozen.advance(seconds(passed))
+            fire()
+    first, second = Job.objects.order_by("pk").values_list("pk", flat=True)
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("INFO", f"schedule nightly: #{first}"),
+        ("WARNING", f"schedule nightly: #{second}, and 2 ticks skipped"),
+    ]
+
+
 # -- O56: missed ticks
 
 

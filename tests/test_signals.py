@@ -11,9 +11,9 @@ import pytest
 from django.db import connection, transaction
 from django.dispatch import Signal, receiver
 
-from django_jobs import enqueue, lifecycle, named, queues, signals, work_one
+from django_jobs import enqueue, lifecycle, named, queues, schedules, signals, work_one
 from django_jobs.clock import FrozenClock
-from django_jobs.models import Job
+from django_jobs.models import Job, Schedule
 from django_jobs.outcomes import Succeeded
 from django_jobs.performers import AnyPerformer
 from django_jobs.records import Claim
@@ -94,7 +94,7 @@ def test_what_a_hearer_of_ours_raises_keeps_nobody_from_hearing() -> None:
 def test_four_of_them_are_about_one_job() -> None:
     assert set(EVERY) == {
         "job_enqueued", "job_started", "job_finished", "job_lost", "jobs_reclaimed", "jobs_expired", "jobs_pruned",
-        "queue_paused", "queue_resumed", "worker_started", "worker_stopped",
+        "queue_paused", "queue_resumed", "schedule_fired", "worker_started", "worker_stopped",
     }  # fmt: skip
     assert set(OF_ONE_JOB) == {"job_enqueued", "job_started", "job_finished", "job_lost"}
 
@@ -253,6 +253,10 @@ def test_receivers_that_raise_harm_nothing(greet: AnyPerformer, frozen: FrozenCl
         frozen.advance(seconds(1_000_000_000))
         assert lifecycle.prune(connection) == 3
         assert (queues["mail"].pause(), queues["mail"].resume()) == (True, True)
+        Schedule.objects.create(name="nightly", cron="* * * * *", performer="shop.greet")
+        schedules.fire_due(connection)
+        frozen.advance(seconds(60))
+        assert schedules.fire_due(connection)[0] == 1
     assert set(called) == set(EVERY)
 
 

@@ -56,6 +56,7 @@ from django_jobs.lifecycle.running import (
     next_due,
     release,
     renew,
+    report,
     settle,
     settle_within,
     still_held,
@@ -69,7 +70,7 @@ __all__ = [
     "dedicate", "delete", "delete_one", "disown", "enqueue", "enqueue_many", "expire", "extend", "hang_up", "hear",
     "key_holder", "lapsed", "listen", "moved_and_why", "needs_proof", "new_token", "next_due", "notify", "pause",
     "prepare_follow_ups_by", "prepare_if_direct", "prune", "prune_round", "pulse", "push", "pushed_counts",
-    "put_back", "reclaim", "refused", "release", "renew", "reschedule", "reschedule_one", "resume", "retry",
+    "put_back", "reclaim", "refused", "release", "renew", "report", "reschedule", "reschedule_one", "resume", "retry",
     "retry_one", "settle", "settle_within", "sign_off", "still_held", "stopping", "sweep", "take", "tell_of_pruned",
     "unlisten", "workers",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
@@ -13,9 +13,10 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 
 from django_jobs import signals, transitions
 from django_jobs.conf import settings
-from django_jobs.lifecycle.batches import each, ties_of
+from django_jobs.lifecycle.batches import each, savepoint, ties_of
 from django_jobs.lifecycle.waking import wake
 from django_jobs.outcomes import Committed, Ending, InDoubt, Outcome, Released, Succeeded
+from django_jobs.progress import Progress
 from django_jobs.records import Claim, Claimed, ClaimRequest, Due, HeldRow, Lease
 from django_jobs.states import State
 from django_jobs.stores import store_for
@@ -84,6 +85,16 @@ def still_held(connection: BaseDatabaseWrapper, leases: Sequence[Lease]) -> set[
 def renew(connection: BaseDatabaseWrapper, leases: Sequence[Lease]) -> dict[Lease, State]:
     """Renew exactly these leases and give the states of the rows still held; a CANCELLED one is to be stopped."""
     return store_for(connection.alias).renew(connection, leases, lease=settings().lease)
+
+
+def report(connection: BaseDatabaseWrapper, reports: Mapping[Lease, Progress], *, patient: bool = False) -> set[Lease]:
+    """Write how far bodies are, and give the leases of the rows that were written; a run that lost its lease has none.
+
+    Rows that somebody locks are passed over. So they are where the database is a file that somebody has locked, unless
+    the call is `patient`.
+    """
+    with savepoint(connection):
+        return store_for(connection.alias).report(connection, reports, patient=patient)
 
 
 def settle(
@@ -245,16 +256,20 @@ def begin(connection: BaseDatabaseWrapper) -> None:
     store_for(connection.alias).begin(connection)
 
 
-def settle_within(connection: BaseDatabaseWrapper, claim: Claim, success: Succeeded) -> State | None:
+def settle_within(
+    connection: BaseDatabaseWrapper, claim: Claim, success: Succeeded, *, progress: Progress | None = None
+) -> State | None:
     """Write the end of an atomic job as the last statement of its transaction, and give the state of the row then.
 
-    SUCCESSFUL: it is written; CANCELLED: somebody cancelled it; None: it was taken away. Nothing is told yet. Raises
-    OperationalError where somebody keeps the row locked.
+    SUCCESSFUL: it is written; CANCELLED: somebody cancelled it; None: it was taken away. How far its body said it was
+    is written just before. Nothing is told yet. Raises OperationalError where somebody keeps the row locked.
     """
     store = store_for(connection.alias)
     change = _kept(claim, success)
     for pause in (*LOCKED_PAUSES, None):
-        if store.settle(connection, [change]):
+        # What can't be written, since somebody locks the row, keeps its end waiting, too.
+        is_told = progress is None or store.report(connection, {claim.lease: progress})
+        if is_told and store.settle(connection, [change]):
             return State.SUCCESSFUL
         row = store.peek(connection, [claim.id]).get(claim.id)
         if row is None or row.token != claim.token:

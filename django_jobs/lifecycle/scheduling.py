@@ -63,7 +63,7 @@ def fire(
     ids = [inserted[tick] for tick, _ in jobs if tick in inserted]
     Insertion(connection, ids, [job for tick, job in jobs if tick in inserted]).tell()
     signals.tell(
-        signals.schedule_fired, row.name, name=row.name, job_ids=tuple(ids), skipped=skipped + left_out, next_at=next_at
+        signals.schedule_fired, None, name=row.name, job_ids=tuple(ids), skipped=skipped + left_out, next_at=next_at
     )
     return ids
 

@@ -8,7 +8,7 @@ covered is what belongs to the thread or the process: thread-locals, the working
 from __future__ import annotations
 
 from django_jobs.runner.middleware import prepare
-from django_jobs.runner.run import arun, broken, interrupted, is_async, note_errors, rehearse, run
+from django_jobs.runner.run import arun, broken, interrupted, is_async, note_errors, rehearse, run, unreported
 from django_jobs.runner.surroundings import close_connections
 
 __all__ = [
@@ -21,4 +21,5 @@ __all__ = [
     "prepare",
     "rehearse",
     "run",
+    "unreported",
 ]

@@ -17,7 +17,6 @@ from django.db.transaction import TransactionManagementError
 from django_jobs import lifecycle
 from django_jobs.conf import settings
 from django_jobs.outcomes import Cancelled, Committed, Ending, InDoubt, Outcome, Released, Succeeded
-from django_jobs.records import Claim
 from django_jobs.runner.call import Call
 from django_jobs.runner.surroundings import activate, deactivate, is_in_transaction, tell_odd
 from django_jobs.states import State
@@ -44,7 +43,7 @@ def perform(call: Call, body: Callable[[], Outcome], *, failed: Callable[[BaseEx
     hooks: _Hooks = []
     try:
         with _transaction(connection) as is_own:
-            outcome = _settled(connection, call.claim, body())
+            outcome = _settled(connection, call, body())
             if not isinstance(outcome, Succeeded):
                 raise _RolledBack
             success = outcome
@@ -77,12 +76,12 @@ def rehearse(body: Callable[[], Outcome], *, failed: Callable[[BaseException], O
     return outcome
 
 
-def _settled(connection: BaseDatabaseWrapper, claim: Claim, outcome: Outcome) -> Outcome:
+def _settled(connection: BaseDatabaseWrapper, call: Call, outcome: Outcome) -> Outcome:
     """Write the end of a success, and give what the run came to: not Succeeded where nothing may be committed."""
     if not isinstance(outcome, Succeeded):
         return outcome
     _refuse_broken(connection)
-    match lifecycle.settle_within(connection, claim, outcome):
+    match lifecycle.settle_within(connection, call.claim, outcome, progress=call.attempt.reported):
         case State.SUCCESSFUL:
             return outcome
         case State.CANCELLED:

@@ -8,7 +8,7 @@ from django.apps import apps
 
 from django_jobs import codec, performers
 from django_jobs.conf import settings
-from django_jobs.context import Attempt
+from django_jobs.context import Attempt, Report
 from django_jobs.exceptions import GiveUp, InstanceGone, UndecodableValue
 from django_jobs.performers import AnyPerformer
 from django_jobs.records import Claim
@@ -35,7 +35,7 @@ class Call(NamedTuple):
         return self.performer.function(*self.args, **self.kwargs)
 
 
-def call_of(claim: Claim, performer: AnyPerformer, interrupter: Interrupter) -> Call:
+def call_of(claim: Claim, performer: AnyPerformer, interrupter: Interrupter, report: Report) -> Call:
     """Read the claim's arguments, and fetch what they refer to. Raises Misfit, and GiveUp for a row that is gone."""
     args, kwargs, meta = _decoded(claim)
     try:
@@ -43,7 +43,13 @@ def call_of(claim: Claim, performer: AnyPerformer, interrupter: Interrupter) -> 
     except TypeError as error:
         message = f"the stored arguments no longer fit {performer.name}{performer.signature}: {error}"
         raise Misfit(message) from error
-    attempt = Attempt(claim, meta=meta, load_errors=lambda: _errors_of(claim), interruption=lambda: interrupter.sent)
+    attempt = Attempt(
+        claim,
+        meta=meta,
+        load_errors=lambda: _errors_of(claim),
+        interruption=lambda: interrupter.sent,
+        report=report,
+    )
     return Call(claim, performer, args, kwargs, attempt)
 
 

@@ -12,7 +12,7 @@ from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 
 from django_jobs import backoff, codec, durations, performers, signals, transitions
 from django_jobs.conf import settings
-from django_jobs.context import enter
+from django_jobs.context import Report, enter
 from django_jobs.exceptions import Cancel, ControlWord, GiveUp, Interruption, JobCancelled, JobTimeout, Retry, Snooze
 from django_jobs.failures import exception_path, failure_of, fingerprint_of, shown
 from django_jobs.outcomes import (
@@ -29,6 +29,7 @@ from django_jobs.outcomes import (
     Succeeded,
 )
 from django_jobs.performers import AnyPerformer
+from django_jobs.progress import Progress
 from django_jobs.records import Claim, Failure
 from django_jobs.runner import atomic, middleware
 from django_jobs.runner.call import Call, Misfit, call_of
@@ -47,19 +48,25 @@ NOTHING = Succeeded()
 """What most bodies return."""
 
 
+def unreported(claim: Claim, progress: Progress) -> None:
+    """Take no note of how far a body is: there is no row, or nobody asks."""
+
+
 def is_async(claim: Claim) -> bool:
     """Tell whether the claim is for a performer that runs on the event loop."""
     performer = performers.find_performer(claim.name)
     return performer is not None and performer.is_async
 
 
-def run(claim: Claim, interrupter: Interrupter = NOBODY, *, context: Context | None = None) -> Ending:
+def run(
+    claim: Claim, interrupter: Interrupter = NOBODY, *, context: Context | None = None, report: Report = unreported
+) -> Ending:
     """Run the performer in this thread, in a context of its own, and say what it came to; an async one in a loop.
 
     The interrupter's door is closed when an atomic performer's body has ended, before anything is committed. `context`
-    is one made for this run alone, in which something was set.
+    is one made for this run alone, in which something was set. `report` is told how far the body is.
     """
-    return (Context() if context is None else context).run(_run, claim, interrupter)
+    return (Context() if context is None else context).run(_run, claim, interrupter, report)
 
 
 _errors: ContextVar[list[BaseException] | None] = ContextVar("django_jobs.errors", default=None)
@@ -85,7 +92,7 @@ def _rehearsed(claim: Claim) -> Outcome:
     try:
         performer = performers.get_performer(claim.name)
         try:
-            call = call_of(claim, performer, NOBODY)
+            call = call_of(claim, performer, NOBODY, unreported)
             enter(call.attempt)
         except BaseException as error:  # noqa: BLE001 - as in _prepared
             return _raised(claim, performer, error)
@@ -96,29 +103,29 @@ def _rehearsed(claim: Claim) -> Outcome:
         tidy_connections(claim, marks)
 
 
-async def arun(claim: Claim, interrupter: Interrupter = NOBODY) -> Outcome:
+async def arun(claim: Claim, interrupter: Interrupter = NOBODY, *, report: Report = unreported) -> Outcome:
     """Run an async performer on the running loop; the caller gives it a context of its own.
 
     Sync code that it calls gets a thread of its own, whose connections are closed with it.
     """
     async with ThreadSensitiveContext():
         try:
-            return await _arun(claim, interrupter)
+            return await _arun(claim, interrupter, report)
         finally:
             await sync_to_async(close_connections)(claim)
 
 
-def _run(claim: Claim, interrupter: Interrupter) -> Ending:
+def _run(claim: Claim, interrupter: Interrupter, report: Report) -> Ending:
     marks = prepare_connections(claim)
     try:
-        call = _prepared(claim, interrupter)
+        call = _prepared(claim, interrupter, report)
         return _performed(call, interrupter) if isinstance(call, Call) else call
     finally:
         tidy_connections(claim, marks)
 
 
-async def _arun(claim: Claim, interrupter: Interrupter) -> Outcome:
-    call = await sync_to_async(_prepared)(claim, interrupter)
+async def _arun(claim: Claim, interrupter: Interrupter, report: Report) -> Outcome:
+    call = await sync_to_async(_prepared)(claim, interrupter, report)
     if not isinstance(call, Call):
         return call
     try:
@@ -131,13 +138,13 @@ async def _arun(claim: Claim, interrupter: Interrupter) -> Outcome:
 # -- before the body
 
 
-def _prepared(claim: Claim, interrupter: Interrupter) -> Call | Outcome:
+def _prepared(claim: Claim, interrupter: Interrupter, report: Report) -> Call | Outcome:
     """Find the performer, read the arguments and tell of the start; an outcome where it doesn't come to one."""
     performer = performers.find_performer(claim.name)
     if performer is None:
         return _unknown(claim)
     try:
-        call = call_of(claim, performer, interrupter)
+        call = call_of(claim, performer, interrupter, report)
         enter(call.attempt)
         signals.starts.tell(claim)
         if signals.job_started.receivers:

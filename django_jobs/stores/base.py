@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import DatabaseError
 
 from django_jobs import clock
+from django_jobs.progress import Progress
 from django_jobs.records import (
     Claim,
     Claimed,
@@ -273,6 +274,17 @@ class Store(ABC):
         values = {"leases": _lease_rows(leases), "lease": lease.total_seconds()}
         rows = self.run_unless_locked(connection, statements.RENEW, values)
         return {Lease(id=job_id, token=token): State(state) for job_id, token, state in rows}
+
+    def report(
+        self, connection: BaseDatabaseWrapper, reports: Mapping[Lease, Progress], *, patient: bool = False
+    ) -> set[Lease]:
+        """Write how far bodies are into the rows that are held under these leases, and give those that were written.
+
+        One that is `patient` waits for the lock of a whole file for as long as an end does.
+        """
+        run = self.run if patient else self.run_unless_locked
+        rows = run(connection, statements.REPORT, {"reports": _report_rows(reports)})
+        return set(map(Lease._make, rows))
 
     def settle(self, connection: BaseDatabaseWrapper, changes: Sequence[Change]) -> set[Lease]:
         """Write the ends of runs whose token still stands in a RUNNING row, and give the leases that were written.
@@ -824,6 +836,14 @@ def _id_rows(ids: Iterable[int]) -> str:
 
 def _lease_rows(leases: Iterable[Lease]) -> str:
     return _dump([{"id": lease.id, "token": lease.token} for lease in leases])
+
+
+def _report_rows(reports: Mapping[Lease, Progress]) -> str:
+    rows = []
+    for lease, progress in reports.items():
+        cleaned = progress._replace(message=clean(progress.message))
+        rows.append({"id": lease.id, "token": lease.token, "progress": _dump(cleaned.values)})
+    return _dump(rows)
 
 
 def _success_rows(changes: Iterable[Change]) -> str:

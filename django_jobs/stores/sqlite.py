@@ -82,6 +82,7 @@ class SQLiteStore(Store):
     own = ""
     bytewise = ""
     never = "''"
+    ways = ("run", "run_unless_locked")
     server_start = "null"
     last_reason = "json_extract(errors, '$[#-1].reason')"
 
@@ -143,7 +144,7 @@ class SQLiteStore(Store):
         does.
         """
         if not _is_alone(connection):
-            return self.run(connection, sql, values)
+            return self._run_for_long(connection, sql, values, bound=0.0)
         [(patience,)] = self.run(connection, BUSY_TIMEOUT, {})
         self._set_busy_timeout(connection, min(patience, EAGER_TIMEOUT))
         try:

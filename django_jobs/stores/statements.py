@@ -20,6 +20,7 @@ ROWS: dict[str, dict[str, str]] = {
     "ids": {"id": "bigint"},
     "leases": {"id": "bigint", "token": "bigint"},
     "successes": {"id": "bigint", "token": "bigint", "result": "text"},
+    "reports": {"id": "bigint", "token": "bigint", "progress": "text"},
     "changes": {
         "id": "bigint", "token": "bigint", "state": "text", "attempts": "int", "max_attempts": "int", "crashes": "int",
         "alone": "boolean", "delay": "float8", "entry": "text", "fingerprint": "text",
@@ -345,6 +346,16 @@ update {job} as job set lease_expires_at = {later:%(lease)s} from todo where {by
 {returning:id, token, state}
 """
 
+# Held rows have more than those that run: a body that was cancelled may still say how far it is.
+REPORT = """
+with todo as materialized (
+  select job.id, c.progress from {rows:reports} join {job} as job on {by:c.id}
+  where job.token = c.token and job.worker is not null order by c.id {skip}
+)
+update {job} as job set progress = {json:todo.progress} from todo where {by:todo.id}
+{returning:id, token}
+"""
+
 SUCCEED = """
 with todo as materialized (
   select job.id, c.result from {rows:successes} join {job} as job on {by:c.id}
@@ -643,6 +654,7 @@ WHOLE = (
     "SUPERSEDE_LAPSED", "FORWARD", "RENEW", "SUCCEED", "SUCCEED_AND_GO", "CHANGE", "CHANGE_LAPSED", "LET_GO",
     "LET_GO_LAPSED", "HELD_BY", "LAPSED", "PEEK", "STATES", "QUEUES", "EXPIRE", "CANCEL", "RETRY", "RESCHEDULE",
     "KEY_HOLDER", "DELETE", "PRUNABLE_AFTER", "PRUNE", "PRUNE_ONE", "PULSE", "CLAIM_THIS", "BEAT", "SIGN_OFF",
-    "SWEEP", "WORKERS", "EXPIRE_UNIQUE", "EXPIRE_WAITING", "KEYS", "PAUSE", "RESUME", "AHEAD", "INSERT_FIRED",
+    "SWEEP", "WORKERS", "EXPIRE_UNIQUE", "EXPIRE_WAITING", "KEYS", "PAUSE", "RESUME", "AHEAD", "REPORT",
+    "INSERT_FIRED",
 )  # fmt: skip
 """The names of those above that are run as they are; CLAIM and NEXT_DUE are composed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextvars import Context
 
 from django_jobs import runner
+from django_jobs.context import Report
 from django_jobs.exceptions import Interruption
 from django_jobs.outcomes import Ending, Released
 from django_jobs.records import Claim
@@ -15,17 +16,17 @@ BROKEN_OFF = Released(started=True)
 
 
 def run_in(
-    seat: ThreadSeat, claim: Claim, *, context: Context | None = None
+    seat: ThreadSeat, claim: Claim, *, context: Context | None = None, report: Report = runner.unreported
 ) -> tuple[Ending, type[Interruption] | None]:
     """Run a body, and give what it came to with what it was interrupted with. Nothing strikes after the return.
 
-    `context` is as in `runner.run`.
+    `context` and `report` are as in `runner.run`.
     """
     ending: Ending = BROKEN_OFF
     try:
         try:
             seat.enter(claim.lease)
-            ending = runner.run(claim, seat, context=context)
+            ending = runner.run(claim, seat, context=context, report=report)
         except BaseException as error:  # noqa: BLE001 - runner lets nothing through; were it to, the slot must live on
             ending = runner.broken(claim, error)
         interruption = seat.leave()

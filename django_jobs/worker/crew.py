@@ -31,6 +31,7 @@ from django_jobs.worker.event_loop import EventLoop
 from django_jobs.worker.link import Link
 from django_jobs.worker.pace import SHORT, Pace
 from django_jobs.worker.plan import Plan
+from django_jobs.worker.reporter import Reporter
 from django_jobs.worker.seat import Seat, Seats, ThreadSeat
 from django_jobs.worker.setback import Setbacks
 from django_jobs.worker.settling import Settling
@@ -80,6 +81,7 @@ class Crew:
         board: Board,
         seats: Seats,
         link: Link,
+        reporter: Reporter | None = None,
         most: int | None = None,
         may_claim: Callable[[], bool] = lambda: True,
         on_spent: Callable[[], None] = lambda: None,
@@ -90,6 +92,8 @@ class Crew:
         self._board = board
         self._seats = seats
         self._link = link
+        # Without a loop that ticks, what bodies noted is written when they have ended.
+        self._reporter = reporter or Reporter(link=Link(plan.alias), seats=seats)
         # So many jobs are claimed in all; then `on_spent` is called, and the crew is over when they have ended.
         self._most = most
         self._on_spent = on_spent
@@ -99,7 +103,7 @@ class Crew:
         self._on_death = on_death
         # The baton's holder alone uses these two.
         self._claiming = Claiming(plan=plan, board=board, link=link)
-        self._settling = Settling(board=board, link=link)
+        self._settling = Settling(board=board, link=link, reporter=self._reporter)
         # What follows is read and written under this lock.
         self._lock = RLock()
         self._changed = Condition(self._lock)
@@ -126,7 +130,7 @@ class Crew:
         self._is_spent = False
         self._held_back = plan.held_back
         self._over = Event()
-        self._loop = EventLoop()
+        self._loop = EventLoop(report=self._reporter.note)
         self._threads: list[Thread] = []
 
     # -- from outside
@@ -326,6 +330,7 @@ class Crew:
         """Give the end of a job that broke off before its end was noted: nobody else would ever write it."""
         message = f"crew: {claim.name} #{claim.id} broke off outside of its body: {error!r}"
         signals.tell(signals.odd, None, message=message, exception=error, level=logging.ERROR)
+        self._reporter.end(claim.lease)
         self._seats.clear(claim.lease)
         with suppress(KeyError):
             self._board.end(claim.lease)
@@ -529,13 +534,14 @@ class Crew:
             self._loop.run(claim, self._begin, self._end_on_loop, self._mend_on_loop)
             return None
         self._begin(claim, seat)
-        return self._done(claim, *run_in(seat, claim))
+        return self._done(claim, *run_in(seat, claim, report=self._reporter.note))
 
     def _begin(self, claim: Claim, seat: Seat) -> None:
         self._board.start(claim.lease, timeout=claim.timeout)
         self._seats.seat(claim.lease, seat)
 
     def _done(self, claim: Claim, ending: Ending, interruption: type[Interruption] | None) -> _Done:
+        self._reporter.end(claim.lease)
         self._seats.clear(claim.lease)
         seconds = self._board.end(claim.lease)
         if interruption is not None:

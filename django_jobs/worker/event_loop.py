@@ -11,6 +11,7 @@ from threading import Condition, Thread
 from typing import TypeAlias
 
 from django_jobs import runner
+from django_jobs.context import Report
 from django_jobs.exceptions import Interruption
 from django_jobs.outcomes import Ending, Outcome
 from django_jobs.records import Claim
@@ -24,7 +25,8 @@ Mend: TypeAlias = Callable[[Claim, BaseException], None]
 class EventLoop:
     """One event loop in a thread of its own, started with the first async job."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, report: Report = runner.unreported) -> None:
+        self._report = report
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._starting = Condition()
@@ -91,7 +93,7 @@ class EventLoop:
 
     async def _outcome(self, claim: Claim, seat: TaskSeat) -> Outcome:
         # The body is a task of its own, so that an interruption ends it and not this.
-        body: asyncio.Future[Outcome] = asyncio.ensure_future(runner.arun(claim, seat))
+        body: asyncio.Future[Outcome] = asyncio.ensure_future(runner.arun(claim, seat, report=self._report))
         seat.enter(body)
         try:
             return await body

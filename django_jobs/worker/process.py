@@ -23,6 +23,7 @@ from django_jobs.worker.listener import listening
 from django_jobs.worker.loop import Loop
 from django_jobs.worker.plan import Plan
 from django_jobs.worker.recycling import INTERVAL, Idleness, Limits, Recycling, memory_in_use, too_low
+from django_jobs.worker.reporter import Reporter
 from django_jobs.worker.seat import Seats
 from django_jobs.worker.signs import NO_SIGNS, Signs
 from django_jobs.worker.tally import Tally, summary
@@ -66,19 +67,24 @@ class Process:
         self._recycling = Recycling(limits, now=clock.monotonic(), memory=memory_in_use())
         self._idleness = Idleness(plan.idle_timeout, now=clock.monotonic())
         seats = Seats()
+        reporter = Reporter(link=Link(plan.alias), seats=seats)
         self._watch = Watch(board=board, seats=seats, lease=lease, ends_itself=self._is_supervised)
         self._crew = Crew(
             plan=plan,
             board=board,
             seats=seats,
             link=Link(plan.alias, patience=1 / 4),
+            reporter=reporter,
             most=limits.jobs,
             may_claim=lambda: self._watch.may_claim,
             on_spent=lambda: self._words.put(_Word.SPENT),
             on_over=lambda: self._words.put(_Word.OVER),
             on_death=self._break,
         )
-        self._loops = [self._loop("watch", self._watch.tick, on_end=self._watch.disarm)]
+        self._loops = [
+            self._loop("watch", self._watch.tick, on_end=self._watch.disarm),
+            self._loop("reporter", reporter.tick, on_end=reporter.close),
+        ]
         if self._recycling.is_needed:
             self._loops.append(self._loop("recycling", self._look_at_limits))
         if plan.idle_timeout is not None and not self._is_supervised:

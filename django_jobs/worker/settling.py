@@ -7,6 +7,7 @@ from django_jobs.lifecycle import Run
 from django_jobs.records import Lease
 from django_jobs.worker.board import Board
 from django_jobs.worker.link import Link
+from django_jobs.worker.reporter import Reporter
 
 LOCKED_PAUSE, LONGEST_LOCKED_PAUSE = 0.1, 1.0
 """Seconds until an end whose row somebody locks is tried again, the first time and at the most."""
@@ -15,9 +16,10 @@ LOCKED_PAUSE, LONGEST_LOCKED_PAUSE = 0.1, 1.0
 class Settling:
     """Writes what runs came to. Called by one thread at a time."""
 
-    def __init__(self, *, board: Board, link: Link) -> None:
+    def __init__(self, *, board: Board, link: Link, reporter: Reporter) -> None:
         self._board = board
         self._link = link
+        self._reporter = reporter
         self._locked: list[Run] = []
         self._again_at = 0.0
         self._pause = LOCKED_PAUSE
@@ -44,11 +46,13 @@ class Settling:
         if not runs:
             return []
         with self._link.connected() as connection:
+            self._reporter.write_last(connection, runs)
             locked = lifecycle.settle(connection, runs, doubted=lambda: self._board.doubted, took=self._board.took)
         self._put_aside(locked, again=again)
         still = {claim.lease for claim, _ in locked}
         written = [claim.lease for claim, _ in runs if claim.lease not in still]
         self._board.drop(written)
+        self._reporter.forget(written)
         return written
 
     def _put_aside(self, locked: list[Run], *, again: list[Run]) -> None:

@@ -24,6 +24,7 @@ from django_jobs.worker.keeper import Keeper
 from django_jobs.worker.link import Link
 from django_jobs.worker.loop import Loop
 from django_jobs.worker.plan import Plan, new_identity
+from django_jobs.worker.reporter import INTERVAL, Direct, Reporter, Reporting
 from django_jobs.worker.seat import Seats, ThreadSeat
 from django_jobs.worker.setback import pause_after
 from django_jobs.worker.watch import Watch
@@ -72,16 +73,17 @@ def work_claim(
         )
         if claim is None:
             return None
-        with _kept(connection, claim) as seat:
+        with _kept(connection, claim) as (seat, reporter):
             context = Context()
             context.run(modes.carry, modes.carried())
             errors = runner.note_errors(context)
             begun = clock.monotonic()
-            ending, interruption = run_in(seat, claim, context=context)
+            ending, interruption = run_in(seat, claim, context=context, report=reporter.note)
             seconds = clock.monotonic() - begun
+            reporter.end(claim.lease)
             if interruption is not None:
                 ending = runner.interrupted(claim, interruption, ending)
-            _settle(connection, claim, ending, seconds)
+            _settle(connection, claim, ending, seconds, reporter)
     return Turn(claim=claim, outcome=lifecycle.came_to(connection, claim, ending), error=_last(errors, interruption))
 
 
@@ -122,14 +124,14 @@ def _claimed(connection: BaseDatabaseWrapper, request: ClaimRequest, token: int)
 
 
 @contextmanager
-def _kept(connection: BaseDatabaseWrapper, claim: Claim) -> Iterator[ThreadSeat]:
-    """Renew the claim's lease meanwhile, and hold its body to its deadline.
+def _kept(connection: BaseDatabaseWrapper, claim: Claim) -> Iterator[tuple[ThreadSeat, Reporting]]:
+    """Renew the claim's lease meanwhile, write how far its body is, and hold that to its deadline.
 
     Within a transaction nobody else sees the claim, so nobody can take it.
     """
     seat = ThreadSeat()
     if is_in_transaction(connection):
-        yield seat
+        yield seat, Direct(connection)
         return
     lease = settings().lease.total_seconds()
     board, seats = Board.create(1, lease=lease, shared=False), Seats()
@@ -138,12 +140,18 @@ def _kept(connection: BaseDatabaseWrapper, claim: Claim) -> Iterator[ThreadSeat]
     seats.seat(claim.lease, seat)
     keeper = Keeper(boards=lambda: [board], link=Link(connection.alias))
     watch = Watch(board=board, seats=seats, lease=lease, ends_itself=False)
-    loops = (Loop("keeper", keeper.tick, on_end=keeper.close), Loop("watch", watch.tick))
+    reporter = Reporter(link=Link(connection.alias), seats=seats)
+    loops = (
+        Loop("keeper", keeper.tick, on_end=keeper.close),
+        Loop("reporter", reporter.tick, on_end=reporter.close),
+        Loop("watch", watch.tick),
+    )
     # Most jobs are over before anything is to be done for them.
     loops[0].start(after=1.0)
-    loops[1].start()
+    loops[1].start(after=INTERVAL)
+    loops[2].start()
     try:
-        yield seat
+        yield seat, reporter
     finally:
         for loop in loops:
             loop.stop()
@@ -151,12 +159,13 @@ def _kept(connection: BaseDatabaseWrapper, claim: Claim) -> Iterator[ThreadSeat]
             loop.join(timeout=1.0)
 
 
-def _settle(connection: BaseDatabaseWrapper, claim: Claim, ending: Ending, seconds: float) -> None:
+def _settle(connection: BaseDatabaseWrapper, claim: Claim, ending: Ending, seconds: float, reporter: Reporting) -> None:
     """Write the end, again for as long as a lease where the database is away or the row is locked."""
     give_up = clock.monotonic() + settings().lease.total_seconds()
     failures = 0
     while True:
         try:
+            reporter.write_last(connection, [(claim, ending)])
             if not lifecycle.settle(connection, [(claim, ending)], took=lambda _: seconds):
                 return
         except (OperationalError, InterfaceError):

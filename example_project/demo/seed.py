@@ -12,14 +12,14 @@ from django.utils import timezone
 from django_jobs.models import Job, Queue
 from example_project.shop.catalogue import CATALOGUE
 from example_project.shop.jobs import (
+    ask_for_import,
     check_stock,
-    import_catalogue,
     put_on_sale,
     send_newsletter,
     send_receipt,
     send_welcome,
 )
-from example_project.shop.models import CatalogueImport, Order, Product
+from example_project.shop.models import Order, Product
 
 ADMIN = "admin"
 
@@ -50,7 +50,7 @@ def seed() -> bool:
     check_stock.later("Gone & Sons")
     check_stock.at(timezone.now() - timedelta(days=1)).later("Yesterday Ltd")
     # Running for a few seconds.
-    import_catalogue.later(CatalogueImport.objects.create(total=len(CATALOGUE)).pk)
+    ask_for_import()
     return True
 
 

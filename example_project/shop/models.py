@@ -58,12 +58,18 @@ class CatalogueImport(models.Model):
     asked_at = models.DateTimeField(auto_now_add=True)
     total = models.PositiveIntegerField()
     done = models.PositiveIntegerField(default=0)
+    job_id = models.BigIntegerField("job", null=True, editable=False)
 
     class Meta:
         ordering = ("-pk",)
 
     def __str__(self) -> str:
         return f"Import {self.pk}: {self.done} of {self.total}"
+
+    @property
+    def title(self) -> str:
+        """How it is called."""
+        return f"Import {self.pk}"
 
 
 class StaffNote(models.Model):

@@ -14,15 +14,14 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods
 
-from django_jobs.admin import state_word
 from django_jobs.exceptions import WaitEnded
 from django_jobs.models import Job
+from django_jobs.models.words import state_word
 from example_project.mail import newest_first
 from example_project.shop import search
-from example_project.shop.catalogue import CATALOGUE
 from example_project.shop.forms import OrderForm, QuoteForm, SearchForm, SignUpForm
 from example_project.shop.jobs import (
-    import_catalogue,
+    ask_for_import,
     index_product,
     make_quote,
     rebuild_index,
@@ -146,12 +145,16 @@ def quote(request: HttpRequest, signed_id: str) -> HttpResponse:
 def imports(request: HttpRequest) -> HttpResponse:
     """Have the supplier's catalogue read, and show how far that has come."""
     if request.method == "POST":
-        with transaction.atomic():
-            asked = CatalogueImport.objects.create(total=len(CATALOGUE))
-            job = import_catalogue.later(asked.pk)
-        messages.success(request, f"Job #{job.pk} is queued to read {asked.total} lines. It takes a few seconds.")
+        asked = ask_for_import()
+        messages.success(request, f"Job #{asked.job_id} is queued to read {asked.total} lines. It takes a few seconds.")
         return redirect("shop:imports")
-    context = {"imports": CatalogueImport.objects.all()[:SHOWN], "notes": StaffNote.objects.all()[:SHOWN]}
+    imports = list(CatalogueImport.objects.all()[:SHOWN])
+    found = Job.objects.in_bulk([each.job_id for each in imports if each.job_id])
+    context = {
+        # The job of an old import is gone by now.
+        "imports": [(each, found.get(each.job_id)) for each in imports],
+        "notes": StaffNote.objects.all()[:SHOWN],
+    }
     return render(request, "shop/imports.html", context)
 
 

@@ -162,6 +162,23 @@ def test_an_import_is_queued_and_reads_the_whole_catalogue(client: Client) -> No
     assert Job.objects.named("shop.import_catalogue").get().result == f"{len(CATALOGUE)} lines in attempt 1"
 
 
+def test_the_page_shows_how_far_each_import_is_and_by_which_words(client: Client) -> None:
+    client.post(f"{SHOP}imports/")
+    waiting = client.get(f"{SHOP}imports/").content.decode()
+    assert '<django-jobs-progress data-state="waiting" data-url="/jobs/progress/' in waiting
+    assert 'aria-label="Import ' in waiting
+    run_jobs(queue="import")
+    job = Job.objects.named("shop.import_catalogue").get()
+    count = len(CATALOGUE)
+    assert job.progress == {"done": count, "total": count, "message": CATALOGUE[-1].name}
+    assert CatalogueImport.objects.get().job_id == job.pk
+    done = client.get(f"{SHOP}imports/").content.decode()
+    assert 'data-state="succeeded"' in done
+    assert f"{count} of {count}" in done
+    Job.objects.all().delete()
+    assert "This job is no longer here." in client.get(f"{SHOP}imports/").content.decode()
+
+
 def test_another_attempt_at_an_import_goes_on_where_the_first_one_ended() -> None:
     begun = CatalogueImport.objects.create(total=len(CATALOGUE), done=len(CATALOGUE) - 3)
     assert perform(jobs.import_catalogue, begun.pk, attempt=2) == "3 lines in attempt 2"

@@ -35,6 +35,7 @@ LISTED: tuple[Redundant, ...] = (
     *_each(
         """
         RENEW: without order by c.id
+        REPORT: without order by c.id
         SUCCEED: without order by c.id
         SUCCEED_AND_GO: without order by c.id
         CHANGE: without order by c.id

@@ -366,7 +366,7 @@ def test_an_error_of_the_commit_fails_the_attempt_and_rolls_back() -> None:
 
 @committing
 def test_an_error_of_our_own_statement_fails_the_attempt_and_rolls_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    def breaks(*_: object) -> None:
+    def breaks(*_: object, **__: object) -> None:
         with connection.cursor() as cursor:
             cursor.execute("select nothing from nowhere")
 
@@ -975,9 +975,9 @@ def test_nothing_strikes_once_the_body_has_ended(monkeypatch: pytest.MonkeyPatch
     struck: list[bool] = []
     settle_within = lifecycle.settle_within
 
-    def strike(*given: Any) -> Any:
+    def strike(*given: Any, **named: Any) -> Any:
         struck.append(seat.interrupt(claim.lease, JobTimeout))
-        return settle_within(*given)
+        return settle_within(*given, **named)
 
     def body() -> None:
         write_group()

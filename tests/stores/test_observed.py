@@ -12,7 +12,7 @@ from django.test import override_settings
 from django_jobs import lifecycle, signals
 from django_jobs.outcomes import Succeeded
 from django_jobs.stores import statements, store_for
-from tests.factories import claim_one, new_job, queue_job, request
+from tests.factories import claim_one, new_job, queue_job, request, run_job
 
 pytestmark = pytest.mark.django_db
 
@@ -98,6 +98,17 @@ def test_every_statement_that_verbs_run_has_a_name(told: Told) -> None:
     store.states(connection, [job])
     assert "OTHER" not in names(told)
     assert {name for name in names(told) if name != "NOTIFY"} <= set(vars(statements))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_that_passes_over_a_locked_file_is_told_once_too(told: Told) -> None:
+    claim = run_job()
+    del told[:]
+    lifecycle.renew(connections["default"], [claim.lease])
+    assert [(name, rows) for name, _, rows in told if name == "RENEW"] == [("RENEW", 1)]
+    with transaction.atomic():
+        lifecycle.renew(connections["default"], [claim.lease])
+    assert names(told).count("RENEW") == 2
 
 
 def test_a_statement_that_fails_is_told_without_rows(told: Told) -> None:

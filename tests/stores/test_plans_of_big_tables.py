@@ -15,6 +15,7 @@ import pytest
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs import clock
+from django_jobs.progress import Progress
 from django_jobs.records import Lease, Places
 from django_jobs.states import State
 from django_jobs.stores import pushed
@@ -194,6 +195,11 @@ def verbs(store: Store, connection: BaseDatabaseWrapper) -> Iterator[Verb]:
     yield Verb(
         name="renew", call=lambda: store.renew(connection, held, lease=seconds(60)), by=("id", "django_jobs_held"),
         pages=1_500, steps=10,
+    )  # fmt: skip
+    reports = {lease: Progress(3, 10, "reading") for lease in held}
+    yield Verb(
+        name="report", call=lambda: store.report(connection, reports), by=("id", "django_jobs_held"), pages=1_500,
+        steps=10,
     )  # fmt: skip
     yield Verb(
         name="let go",

@@ -84,6 +84,7 @@ def charge(attempt: Attempt, invoice_id: int, *, currency: str = "EUR") -> bool:
     assert_type(attempt.remaining(), float | None)
     assert_type(attempt.cancelled, bool)
     attempt.checkpoint()
+    attempt.progress(1, 2.5, "reading")
     if attempt.is_last:
         raise GiveUp("no more")
     raise Retry("later", after="5m")

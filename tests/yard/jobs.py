@@ -109,6 +109,15 @@ def wait_for_file(path: str, gate: str) -> None:
     append_line(path, "end")
 
 
+@job(takes_attempt=True, timeout=None)
+def report_beside_gate(attempt: Attempt, gate: str) -> None:
+    """Say how far it is before the gate and behind it."""
+    attempt.progress(1, 3, f"attempt {attempt.number}")
+    while not Path(gate).exists():
+        time.sleep(0.01)
+    attempt.progress(3, 3, "behind the gate")
+
+
 @contextmanager
 def alone(path: str) -> Iterator[None]:
     """Say where another body is in here for the same file; a lock shows that, which ends with its process."""

@@ -1,0 +1,1 @@
+"""Front door: tags for the templates of a project. They show; none writes."""
