@@ -188,7 +188,7 @@ def test_jobs_carry_their_schedule_and_tick_and_what_a_job_has(
     make()
     given = jobs(
         1, 2, args="[7]", kwargs='{"a": 1}', queue="slow", priority=5, expires=seconds(30), meta='{"b": 2}',
-        unique_for=seconds(9),
+        unique_for=9.0,
     )  # fmt: skip
     given = [(tick, job._replace(unique_key=f"key {number}")) for number, (tick, job) in enumerate(given)]
     ids = scheduled.insert_fired(store, connection, picture(store, connection), given)
