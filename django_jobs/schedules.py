@@ -100,8 +100,10 @@ def _fire(connection: BaseDatabaseWrapper, row: ScheduleRow, next_at: datetime) 
     try:
         ids = scheduling.fire(connection, row, jobs, skipped=due.skipped, next_at=due.next_at)
     except (IntegrityError, DataError) as error:
-        # A constraint or a trigger of the project's own, or a column that somebody wrote past all checks.
-        raise _Unfireable(f"its job can't be queued: {shown(error)}") from error
+        # A constraint or a trigger of the project's own, or a column that somebody wrote past all checks. What follows
+        # the first line is about the row, which is another one each time.
+        said, _, _ = shown(error).partition("\n")
+        raise _Unfireable(f"its job can't be queued: {said}") from error
     return None if ids is None else (len(ids), due.next_at)
 
 
