@@ -279,7 +279,7 @@ REFUSALS = {
         "alter table django_jobs_job drop constraint forbidden",
     ),
     "sqlite": (
-        f"create trigger forbidden before insert on {Job._meta.db_table} when new.queue = 'forbidden' begin {ABORT}; end",
+        f"create trigger forbidden before insert on django_jobs_job when new.queue = 'forbidden' begin {ABORT}; end",
         "drop trigger forbidden",
     ),
 }
