@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from django.db import DataError, IntegrityError
+
 from django_jobs import clock, signals, ticks
 from django_jobs.conf import settings
 from django_jobs.cron import Cron
@@ -29,11 +31,17 @@ if TYPE_CHECKING:
 
     from django_jobs.models import Schedule
 
-LONGEST_SLEEP = 5.0
+LONGEST_SLEEP = 20.0
 """Seconds after which schedules are looked at again though none is due: somebody may have added or changed one."""
+
+AGAIN = 1.0
+"""Seconds after which a schedule is looked at again that was in somebody else's hands."""
 
 PATIENCE = timedelta(seconds=10)
 """So late is a tick whose performer isn't known here before that is written: who knows it has fired it by then."""
+
+DECLARE_TRIES = 3
+"""So many times rows are looked at and written, where others change them between the two."""
 
 CODE = "code"
 
@@ -50,44 +58,59 @@ def fire_due(connection: BaseDatabaseWrapper) -> tuple[int, float]:
 
     A schedule that can't fire is marked with why, and the others go on.
     """
-    count, delay = 0, LONGEST_SLEEP
+    count, delay, moved = 0, LONGEST_SLEEP, 0
     for row in scheduling.soonest(connection):
         next_at = row.next_at
         if next_at is None or next_at <= row.now:
             try:
-                fired, next_at = _place(connection, row) if next_at is None else _fire(connection, row, next_at)
+                moved_on = _place(connection, row) if next_at is None else _fire(connection, row, next_at)
             except _Unfireable as problem:
                 _set_aside(connection, row, str(problem))
                 continue
-            count += fired
+            if moved_on is None:
+                delay = min(delay, AGAIN)
+                continue
+            fired, next_at = moved_on
+            count, moved = count + fired, moved + 1
         if next_at is not None:
             delay = min(delay, max(0.0, (next_at - row.now).total_seconds()))
-    return count, delay
+    # As many as are read at a time were due, so there may be more.
+    return count, 0.0 if moved >= scheduling.MOST_LOOKED_AT else delay
 
 
-def _place(connection: BaseDatabaseWrapper, row: ScheduleRow) -> tuple[int, datetime | None]:
-    """Find the first tick of a schedule that is new, was edited, or is enabled again: never one that has passed."""
+def _place(connection: BaseDatabaseWrapper, row: ScheduleRow) -> tuple[int, datetime | None] | None:
+    """Find the first tick of a schedule that is new, was edited, or is enabled again: never one that has passed.
+
+    None where the row is somebody else's just now.
+    """
     next_at = ticks.first_tick(_timing(row), row.now, starts=row.starts, ends=row.ends)
-    if next_at is not None:
-        scheduling.place(connection, row, next_at=next_at)
+    if next_at is not None and not scheduling.place(connection, row, next_at=next_at):
+        return None
     return 0, next_at
 
 
-def _fire(connection: BaseDatabaseWrapper, row: ScheduleRow, next_at: datetime) -> tuple[int, datetime | None]:
+def _fire(connection: BaseDatabaseWrapper, row: ScheduleRow, next_at: datetime) -> tuple[int, datetime | None] | None:
+    """Queue the jobs of a schedule's due ticks; None where it is somebody else who does, or has its row just now."""
     due = ticks.due(_timing(row), next_at, row.now, missed=row.missed, ends=row.ends)
     jobs = [(tick, job) for tick in due.ticks if (job := _job(row, tick)) is not None]
     if len(jobs) < len(due.ticks):
         if row.now - next_at <= PATIENCE:
             return 0, None
         raise _Unfireable(f"no performer is named {row.performer} where schedules are fired")
-    ids = scheduling.fire(connection, row, jobs, skipped=due.skipped, next_at=due.next_at)
-    return len(ids or ()), due.next_at
+    try:
+        ids = scheduling.fire(connection, row, jobs, skipped=due.skipped, next_at=due.next_at)
+    except (IntegrityError, DataError) as error:
+        # A constraint or a trigger of the project's own, or a column that somebody wrote past all checks. What follows
+        # the first line is about the row, which is another one each time.
+        said, _, _ = shown(error).partition("\n")
+        raise _Unfireable(f"its job can't be queued: {said}") from error
+    return None if ids is None else (len(ids), due.next_at)
 
 
 def _job(row: ScheduleRow, tick: datetime) -> NewJob | None:
     """Prepare the job of a tick; None where nobody knows its performer here. It may start at once where it is late."""
-    run_at = max(ticks.jittered(row.name, tick, row.jitter), row.now)
     try:
+        run_at = max(ticks.jittered(row.name, tick, row.jitter), row.now)
         job = declaring.fired(
             row.performer, row.args, row.kwargs, queue=row.queue, priority=row.priority, run_at=run_at
         )
@@ -116,7 +139,7 @@ def _timing(row: ScheduleRow) -> Timing:
 
 
 def _set_aside(connection: BaseDatabaseWrapper, row: ScheduleRow, problem: str) -> None:
-    if scheduling.set_aside(connection, row, error=problem):
+    if row.error != problem and scheduling.set_aside(connection, row, error=problem):
         message = f"schedule {row.name} can't fire: {problem}"
         signals.tell(signals.odd, None, message=message, exception=None, level=logging.ERROR)
 
@@ -205,27 +228,62 @@ def code_set() -> CodeSet:
     return CodeSet(owner=settings().owner, hash=declaring.hash_of(declared), schedules=declared)
 
 
+def counts(connection: BaseDatabaseWrapper, code: CodeSet) -> bool:
+    """Tell whether what the code declares is what counts."""
+    return scheduling.standing(connection, code.owner, hash_=code.hash) is scheduling.Standing.COUNTS
+
+
 def declare(connection: BaseDatabaseWrapper, code: CodeSet) -> bool:
     """Have the rows be as the code says, and tell whether they are; False while another release counts.
 
     What isn't declared any more stops firing, and stays to be seen. Nothing says whether a schedule is enabled: that is
-    people's. A name that others hold is left to them, with a line in the log.
+    people's. A name that others hold is left to them, with a line in the log. False, too, where somebody else was at
+    the rows meanwhile: it is to be asked again.
     """
     standing = scheduling.standing(connection, code.owner, hash_=code.hash)
     if standing is scheduling.Standing.WAITS:
         return False
+    for _ in range(DECLARE_TRIES):
+        difference = _difference(connection, code)
+        if standing is scheduling.Standing.COUNTS and not difference.is_any:
+            _tell_of_strangers(difference.strangers)
+            return True
+        written = scheduling.declare(
+            connection, code.owner, hash_=code.hash, new=difference.new, edited=difference.edited, gone=difference.gone
+        )
+        # The picture of the rows was older than the writing, and another release may have been between the two.
+        standing = scheduling.standing(connection, code.owner, hash_=code.hash)
+        if not written or standing is not scheduling.Standing.COUNTS:
+            return False
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Difference:
+    """What is to be written that the rows be as code says, and the rows that have a name of its but are others'."""
+
+    new: list[dict[str, Any]]
+    edited: list[tuple[ScheduleRow, dict[str, Any]]]
+    gone: list[ScheduleRow]
+    strangers: list[ScheduleRow]
+
+    @property
+    def is_any(self) -> bool:
+        return bool(self.new or self.edited or self.gone)
+
+
+def _difference(connection: BaseDatabaseWrapper, code: CodeSet) -> _Difference:
     rows = {
         row.name: row for row in scheduling.named(connection, [one.name for one in code.schedules], owner=code.owner)
     }
     ours = {name: row for name, row in rows.items() if (row.owner, row.origin) == (code.owner, CODE)}
     wanted = {one.name: _values(one, code.owner) for one in code.schedules}
-    new = [values for name, values in wanted.items() if name not in rows]
-    edited = [(row, wanted[name]) for name, row in ours.items() if name in wanted and _differs(row, wanted[name])]
-    gone = [row for name, row in ours.items() if name not in wanted and not row.removed]
-    if new or edited or gone or standing is not scheduling.Standing.COUNTS:
-        scheduling.declare(connection, code.owner, hash_=code.hash, new=new, edited=edited, gone=gone)
-    _tell_of_strangers(row for name, row in rows.items() if name in wanted and name not in ours)
-    return True
+    return _Difference(
+        new=[values for name, values in wanted.items() if name not in rows],
+        edited=[(row, wanted[name]) for name, row in ours.items() if name in wanted and _differs(row, wanted[name])],
+        gone=[row for name, row in ours.items() if name not in wanted and not row.removed],
+        strangers=[row for name, row in rows.items() if name in wanted and name not in ours],
+    )
 
 
 def _values(declared: Declared, owner: str) -> dict[str, Any]:

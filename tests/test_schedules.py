@@ -284,8 +284,21 @@ def test_the_workers_of_another_project_keep_no_rollback_waiting(frozen: FrozenC
     old, new = code("a"), code("b")
     declare(old)
     declare(new)
+    frozen.advance(seconds(121))
     beat(CodeSet(owner="bank", hash="b", schedules=new.schedules))
     assert declare(old) is True
+
+
+def test_o59_a_release_that_has_just_taken_over_counts_before_its_workers_first_beat(frozen: FrozenClock) -> None:
+    old, new = code("a"), code("b")
+    declare(old)
+    declare(new)
+    frozen.advance(seconds(120))
+    assert declare(old) is False
+    assert firing() == ["b"]
+    frozen.advance(seconds(0.001))
+    assert declare(old) is True
+    assert firing() == ["a"]
 
 
 def test_who_declared_later_meets_a_row_that_changed_meanwhile_and_leaves_it() -> None:
@@ -393,12 +406,12 @@ def test_a_pause_holds_for_what_schedules_fire(performer: AnyPerformer, frozen: 
 
 def test_the_look_says_when_the_next_one_is_due(performer: AnyPerformer, frozen: FrozenClock) -> None:
     look = schedules.fire_due
-    assert look(connections["default"]) == (0, 5.0)
+    assert look(connections["default"]) == (0, 20.0)
     minutely()
     frozen.advance(seconds(57))
     assert look(connections["default"]) == (0, 3.0)
     frozen.advance(seconds(3))
-    assert look(connections["default"]) == (1, 5.0)
+    assert look(connections["default"]) == (1, 20.0)
 
 
 def test_everyone_who_listens_hears_of_a_tick(
@@ -683,7 +696,7 @@ def test_a_bad_row_keeps_nobody_awake(performer: AnyPerformer, frozen: FrozenClo
     minutely()
     Schedule.objects.update(cron="61 * * * *")
     frozen.advance(seconds(600))
-    assert schedules.fire_due(connections["default"]) == (0, 5.0)
+    assert schedules.fire_due(connections["default"]) == (0, 20.0)
 
 
 # -- by hand, refused

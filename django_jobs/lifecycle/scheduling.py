@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from django.db import connections
+from django.db import OperationalError, connections
 
 from django_jobs import signals
 from django_jobs.conf import settings
@@ -26,7 +26,10 @@ MOST_LOOKED_AT = 200
 """So many schedules are looked at at a time."""
 
 GONE_AFTER = timedelta(minutes=2)
-"""A set of schedules no longer counts for anybody when no worker of its release has beaten for so long."""
+"""A set of schedules no longer counts for anybody when no worker of its release has beaten for so long.
+
+Nor did it take over since: workers beat for the first time a moment after that.
+"""
 
 
 def soonest(connection: BaseDatabaseWrapper) -> list[ScheduleRow]:
@@ -35,7 +38,7 @@ def soonest(connection: BaseDatabaseWrapper) -> list[ScheduleRow]:
 
 
 def place(connection: BaseDatabaseWrapper, row: ScheduleRow, *, next_at: datetime) -> bool:
-    """Give a schedule its first tick. False where somebody else did, or has changed it."""
+    """Give a schedule its first tick. False where somebody else did, has changed it, or has it in hand."""
     return scheduled.place(store_for(connection.alias), connection, row, next_at=next_at)
 
 
@@ -49,17 +52,22 @@ def fire(
 ) -> list[int] | None:
     """Move a schedule on and queue the jobs of its ticks, both or neither, and give their ids.
 
-    None where it isn't any more as it was read: somebody else fired, or changed it. A job whose key another holds isn't
-    queued, and counted as skipped.
+    None where it isn't any more as it was read: somebody else fired, or changed it; and where it is in somebody's hands
+    just now, or a key is that its job would have. A job whose key another holds isn't queued, and counted as skipped.
     """
     store = store_for(connection.alias)
     last_at = jobs[-1][0] if jobs else None
-    with together(connection):
-        if not scheduled.fire(store, connection, row, last_at=last_at, next_at=next_at, skipped=skipped):
-            return None
-        inserted = scheduled.insert_fired(store, connection, row, jobs) if jobs else {}
-        if left_out := len(jobs) - len(inserted):
-            scheduled.leave_out(store, connection, row, count=left_out)
+    try:
+        with together(connection):
+            if not scheduled.fire(store, connection, row, last_at=last_at, next_at=next_at, skipped=skipped):
+                return None
+            inserted = scheduled.insert_fired(store, connection, row, jobs) if jobs else {}
+            if left_out := len(jobs) - len(inserted):
+                scheduled.leave_out(store, connection, row, count=left_out)
+    except OperationalError as error:
+        if not store.gave_up(error):
+            raise
+        return None
     ids = [inserted[tick] for tick, _ in jobs if tick in inserted]
     Insertion(connection, ids, [job for tick, job in jobs if tick in inserted]).tell()
     signals.tell(
@@ -97,13 +105,14 @@ def standing(connection: BaseDatabaseWrapper, owner: str, *, hash_: str) -> Stan
     """Say how a set of schedules stands. One that never counted may at once; an empty one where others did."""
     store = store_for(connection.alias)
     sets = scheduled.sets(store, connection, owner)
-    if hash_ == (sets[0] if sets else ""):
+    if hash_ == next(iter(sets), ""):
         return Standing.COUNTS
     if hash_ not in sets:
         return Standing.MAY
-    counting, bound = said_of(owner, sets[0]), GONE_AFTER.total_seconds()
+    counting, age = next(iter(sets.items()))
+    said, bound = said_of(owner, counting), GONE_AFTER.total_seconds()
     seen = scheduled.seen_sets(store, connection)
-    is_alive = any(each.said == counting and each.beat_age <= bound for each in seen)
+    is_alive = age <= bound or any(each.said == said and each.beat_age <= bound for each in seen)
     return Standing.WAITS if is_alive else Standing.MAY
 
 
@@ -125,14 +134,25 @@ def declare(
     new: Iterable[Mapping[str, Any]],
     edited: Iterable[tuple[ScheduleRow, Mapping[str, Any]]],
     gone: Iterable[ScheduleRow],
-) -> None:
-    """Have this set count, and the rows be as it says, in one transaction; what somebody changed meanwhile stays."""
+) -> bool:
+    """Have this set count, and the rows be as it says, in one transaction; what somebody changed meanwhile stays.
+
+    False, with nothing written, where somebody has one of the rows in hand. One comes after the other: whoever counts
+    in the end wrote last, and may look what his picture of the rows was too old for.
+    """
     store = store_for(connection.alias)
-    with together(connection):
-        scheduled.take_over(store, connection, owner, hash_=hash_)
-        for values in new:
-            scheduled.declare(store, connection, values)
-        for row, values in edited:
-            scheduled.redeclare(store, connection, row, values)
-        for row in gone:
-            scheduled.remove(store, connection, row)
+    try:
+        with together(connection):
+            store.line_up_to_declare(connection)
+            scheduled.take_over(store, connection, owner, hash_=hash_)
+            for values in new:
+                scheduled.declare(store, connection, values)
+            for row, values in edited:
+                scheduled.redeclare(store, connection, row, values)
+            for row in gone:
+                scheduled.remove(store, connection, row)
+    except OperationalError as error:
+        if not store.gave_up(error):
+            raise
+        return False
+    return True

@@ -332,6 +332,10 @@ class Store(ABC):
         return False
 
     @abstractmethod
+    def line_up_to_declare(self, connection: BaseDatabaseWrapper) -> None:
+        """Have nobody else declare schedules until this transaction ends."""
+
+    @abstractmethod
     def be_brief(self, connection: BaseDatabaseWrapper) -> None:
         """Have the statements of this transaction give up soon where they have to wait for somebody's."""
 

@@ -104,6 +104,9 @@ IMPATIENT = """, case when %(is_alone)s::boolean then set_config('lock_timeout',
 
 BE_BRIEF = "select set_config('lock_timeout', '100ms', true)"
 
+# Two that are new to their owner have no row which both could lock.
+LINE_UP = "lock table {set} in share row exclusive mode"
+
 GAVE_UP = frozenset({"55P03", "40P01"})
 """The codes of a wait that was ended: it took too long, or was a deadlock."""
 
@@ -178,6 +181,10 @@ class PostgreSQLStore(Store):
     def be_brief(self, connection: BaseDatabaseWrapper) -> None:
         """Bound the waiting for locks until the transaction ends."""
         self.run(connection, BE_BRIEF, {})
+
+    def line_up_to_declare(self, connection: BaseDatabaseWrapper) -> None:
+        """Lock the table of sets against others who declare, and against nobody who reads."""
+        self.run(connection, LINE_UP, {})
 
     def begin(self, connection: BaseDatabaseWrapper) -> None:
         """Have each statement see what others have committed by then."""

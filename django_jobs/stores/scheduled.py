@@ -34,30 +34,42 @@ order by case when schedule.error = '' then 0 else 1 end, case when schedule.nex
   schedule.next_at, schedule.id limit %(limit)s
 """
 
-_OURS = f"schedule.id = %(id)s and schedule.version = %(version)s and {_FIRES}"
-
-PLACE = f"""
-update {{schedule}} as schedule set next_at = {{instant:%(next_at)s}}, error = ''
-where {_OURS} and schedule.next_at is null
-returning id
+# A row that somebody has locked is passed over, so that one schedule holds up no other.
+_TODO = """
+with todo as materialized (
+  select schedule.id from {schedule} as schedule
+  where schedule.id = %(id)s and schedule.version = %(version)s and ONLY {skip:schedule}
+)
 """
 
-FIRE = f"""
-update {{schedule}} as schedule set last_at = coalesce({{instant:%(last_at)s}}, schedule.last_at),
-  next_at = {{instant:%(next_at)s}}, skipped = schedule.skipped + %(skipped)s, error = ''
-where {_OURS} and schedule.next_at = {{instant:%(tick)s}}
+PLACE = (
+    _TODO.replace("ONLY", f"{_FIRES} and schedule.next_at is null")
+    + """update {schedule} as schedule set next_at = {instant:%(next_at)s}, error = ''
+where schedule.id in (select todo.id from todo)
 returning id
 """
+)
+
+FIRE = (
+    _TODO.replace("ONLY", f"{_FIRES} and schedule.next_at = {{instant:%(tick)s}}")
+    + """update {schedule} as schedule set last_at = coalesce({instant:%(last_at)s}, schedule.last_at),
+  next_at = {instant:%(next_at)s}, skipped = schedule.skipped + %(skipped)s, error = ''
+where schedule.id in (select todo.id from todo)
+returning id
+"""
+)
 
 LEAVE_OUT = """
 update {schedule} as schedule set skipped = schedule.skipped + %(count)s where schedule.id = %(id)s returning id
 """
 
-SET_ASIDE = """
-update {schedule} as schedule set error = %(error)s
-where schedule.id = %(id)s and schedule.version = %(version)s and schedule.error <> %(error)s
+SET_ASIDE = (
+    _TODO.replace("ONLY", "schedule.error <> %(error)s")
+    + """update {schedule} as schedule set error = %(error)s
+where schedule.id in (select todo.id from todo)
 returning id
 """
+)
 
 # Whatever passed while it was disabled is not made up for: its next tick is found anew.
 SWITCH = """
@@ -112,7 +124,8 @@ returning id
 """
 
 SETS = """
-select found.hash from {set} as found where found.owner = %(owner)s order by found.counts_since desc, found.id desc
+select found.hash, -{seconds_until:found.counts_since} from {set} as found where found.owner = %(owner)s
+order by found.counts_since desc, found.id desc
 """
 
 TAKE_OVER = """
@@ -137,7 +150,7 @@ def soonest(store: Store, connection: BaseDatabaseWrapper, *, limit: int) -> lis
 
 
 def place(store: Store, connection: BaseDatabaseWrapper, row: ScheduleRow, *, next_at: datetime) -> bool:
-    """Give a schedule that has none its next tick, if it is as it was read."""
+    """Give a schedule that has none its next tick, if it is as it was read and in nobody's hands."""
     return bool(store.run(connection, PLACE, {**_ours(row), "next_at": store.write_instant(next_at)}))
 
 
@@ -150,7 +163,7 @@ def fire(
     next_at: datetime | None,
     skipped: int,
 ) -> bool:
-    """Move a schedule on from the tick that was read, if it is as it was read, and say so."""
+    """Move a schedule on from the tick that was read, if it is as it was read and in nobody's hands, and say so."""
     assert row.next_at is not None
     values = {
         **_ours(row),
@@ -208,9 +221,9 @@ def remove(store: Store, connection: BaseDatabaseWrapper, row: ScheduleRow) -> b
     return bool(store.run(connection, REMOVE, _ours(row)))
 
 
-def sets(store: Store, connection: BaseDatabaseWrapper, owner: str) -> list[str]:
-    """Read the hashes of the sets that have counted for an owner, the latest first."""
-    return [row[0] for row in store.run(connection, SETS, {"owner": owner})]
+def sets(store: Store, connection: BaseDatabaseWrapper, owner: str) -> dict[str, float]:
+    """Read the hashes of the sets that have counted for an owner, the latest first, and for how long they have."""
+    return {hash_: float(age) for hash_, age in store.run(connection, SETS, {"owner": owner})}
 
 
 def take_over(store: Store, connection: BaseDatabaseWrapper, owner: str, *, hash_: str) -> None:

@@ -166,6 +166,9 @@ class SQLiteStore(Store):
     def be_brief(self, connection: BaseDatabaseWrapper) -> None:
         """Do nothing: who writes waits for no other, since he has the whole file."""
 
+    def line_up_to_declare(self, connection: BaseDatabaseWrapper) -> None:
+        """Do nothing, as above."""
+
     def insert_many(self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob]) -> list[int]:
         ids = self.draw_ids(connection, len(jobs))
         self._insert_under(connection, ids, jobs)

@@ -50,8 +50,9 @@ def duties() -> tuple[Duty, ...]:
     )
 
 
-DECLARE_INTERVAL = 30.0
-"""Seconds after which a release that waits for another one to go looks again whether it has."""
+DECLARE_INTERVAL, CHECK_INTERVAL = 30.0, 60.0
+"""Seconds after which a release that waits for another one to go looks again whether it has, and after which one that
+counts looks whether it still does: another may have come since, and have been taken back."""
 
 
 class Firing:
@@ -65,9 +66,10 @@ class Firing:
 
     def look(self, connection: BaseDatabaseWrapper) -> int:
         """Queue the jobs of ticks that are due, and say how many."""
-        if not self._is_declared and clock.monotonic() >= self._declare_at:
-            self._declare_at = clock.monotonic() + DECLARE_INTERVAL
-            self._is_declared = schedules.declare(connection, self._code)
+        if clock.monotonic() >= self._declare_at:
+            if not (self._is_declared and schedules.counts(connection, self._code)):
+                self._is_declared = schedules.declare(connection, self._code)
+            self._declare_at = clock.monotonic() + (CHECK_INTERVAL if self._is_declared else DECLARE_INTERVAL)
         fired, self._pause = schedules.fire_due(connection)
         return fired
 

@@ -24,7 +24,11 @@ PATIENCE = 0.25
 
 PROOF_INTERVAL = 30.0
 PROOF_BOUND = 5.0
-"""Seconds that a proof may take."""
+DEAF_INTERVAL = 60.0
+"""Seconds between two proofs, those that one may take, and those after which it is tried again where nothing is heard.
+
+Each try wakes all crews, which poll meanwhile anyway.
+"""
 
 PROOF = "proof:"
 
@@ -125,7 +129,7 @@ class Listener:
             self._set_proven(is_proven=False)
             self._link.close()
             return
-        self._listen_at = self._prove_at
+        self._listen_at = self._prove_at - PROOF_INTERVAL + DEAF_INTERVAL
         if not self._has_warned:
             self._has_warned = True
             signals.tell(signals.odd, None, message=DEAF, exception=None, level=logging.WARNING)

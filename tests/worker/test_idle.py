@@ -127,6 +127,6 @@ def test_an_idle_command_takes_two_transactions_a_second_at_the_most_however_man
     assert counted["BEAT"] == 6 * MINUTES
     # With empty hands nothing is renewed, read back or settled.
     assert set(counted) - NO_TRANSACTION <= {
-        "BACKEND", "BEAT", "CLAIM", "EXPIRE", "LAPSED", "LISTEN", "NEXT_DUE", "NOTIFY", "PRUNE", "PULSE", "SWEEP",
-        "UNLISTEN",
+        "BACKEND", "BEAT", "CLAIM", "EXPIRE", "LAPSED", "LISTEN", "NAMED", "NEXT_DUE", "NOTIFY", "PRUNE", "PULSE",
+        "SETS", "SOONEST", "SWEEP", "UNLISTEN",
     }  # fmt: skip

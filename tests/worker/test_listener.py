@@ -131,10 +131,10 @@ def test_where_proofs_do_not_arrive_there_is_one_warning_and_no_hearing(
     ear = make_ear(speaker="other")
     assert ear.tick() == ["wake"]
     assert odd == []
-    frozen.advance(seconds(30))
+    frozen.advance(seconds(60))
     enqueue("listened-4")
     assert ear.tick() == ["wake"]
-    frozen.advance(seconds(30))
+    frozen.advance(seconds(60))
     enqueue("listened-5")
     assert ear.tick() == ["wake"]
     message = (
@@ -204,10 +204,10 @@ def test_where_proofs_do_not_arrive_nobody_listens_until_the_next_try(make_ear: 
     ear.tick()
     frozen.advance(seconds(5))
     ear.said.clear()
-    assert ear.listener.tick() == 25.0
+    assert ear.listener.tick() == 55.0
     assert ear.said == []
     assert ear.link._connection is None
-    frozen.advance(seconds(25))
+    frozen.advance(seconds(55))
     assert ear.tick() == ["wake"]
 
 

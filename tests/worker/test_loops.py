@@ -315,7 +315,7 @@ class TestChores:
         chores = Chores(link=Link("default"), duties=duties())
         delays = [chores.tick() for _ in range(3)]
         chores.close()
-        assert delays == [0.0, 0.0, 5.0]
+        assert delays == [0.0, 0.0, 15.0]
         assert Job.objects.filter(state="CANCELLED").count() == 2_500
 
     def test_a_duty_that_fails_does_not_keep_the_others_from_theirs(self, frozen: clock.FrozenClock) -> None:
