@@ -29,6 +29,10 @@ LISTED: tuple[Redundant, ...] = (
         "each row brings its id along; the order only has them lie in the table as they were given",
     ),
     *_each(
+        "INSERT_FIRED: without order by c.id",
+        "each row brings its id along; the order only has them lie in the table in that of their ticks",
+    ),
+    *_each(
         "INSERT_MANY_KEYED: without order by {bytewise:coalesce(c.unique_key, c.waiting_key)}",
         "jobs are given in that order, so that it is one from part to part; no database promises to keep to it unasked",
     ),
@@ -85,6 +89,20 @@ LISTED: tuple[Redundant, ...] = (
     *_each(
         "LAPSED: without job.id",
         "an index of SQLite keeps rows of one value in the order of their ids",
+        on=("sqlite",),
+    ),
+    *_each(
+        """
+        SOONEST: without case when schedule.next_at is null then 0 else 1 end
+        SOONEST: true for schedule.next_at is null of case when schedule.next_at is null then 0 else 1 end
+        SOONEST: false for schedule.next_at is null of case when schedule.next_at is null then 0 else 1 end
+        """,
+        "SQLite sorts what is null before all else, and PostgreSQL after it",
+        on=("sqlite",),
+    ),
+    *_each(
+        "SOONEST: without schedule.id",
+        "SQLite goes through the ids of a table in their order, and its sorting keeps to that",
         on=("sqlite",),
     ),
     *_each(

@@ -182,27 +182,31 @@ def jobs(*ticks: float, **changes: Any) -> list[tuple[datetime, NewJob]]:
     return [(at(tick), new_job(run_at=at(0), **changes)) for tick in ticks]
 
 
-def test_jobs_carry_their_schedule_and_tick_and_what_a_job_has(
-    store: Store, connection: BaseDatabaseWrapper, frozen: FrozenClock
+def test_jobs_carry_their_schedule_and_tick_and_all_that_a_job_has(
+    store: Store, connection: BaseDatabaseWrapper
 ) -> None:
     make()
-    given = jobs(
-        1, 2, args="[7]", kwargs='{"a": 1}', queue="slow", priority=5, expires=seconds(30), meta='{"b": 2}',
-        unique_for=9.0,
+    job = new_job(
+        args="[7]", kwargs='{"a": 1}', queue="slow", priority=5, run_at=at(5), expires=seconds(30), meta='{"b": 2}',
+        unique_for=9.0, max_crashes=2, restart=False, keep_failed=7.0, on_failure="shop.tell",
     )  # fmt: skip
-    given = [(tick, job._replace(unique_key=f"key {number}")) for number, (tick, job) in enumerate(given)]
+    later = new_job(delay=seconds(7), expires=seconds(30))
+    given = [(at(1), job._replace(unique_key="k")), (at(2), later._replace(waiting_key="w"))]
+    last = queue_job()
     ids = scheduled.insert_fired(store, connection, picture(store, connection), given)
-    assert list(ids) == [at(1), at(2)]
-    rows = list(Job.objects.order_by("pk"))
-    assert [(job.pk, job.schedule, job.tick) for job in rows] == [
-        (ids[at(1)], "nightly", at(1)), (ids[at(2)], "nightly", at(2)),
+    assert ids == {at(1): last + 1, at(2): last + 2}
+    first, second = Job.objects.filter(schedule="nightly").order_by("pk")
+    assert [(row.pk, row.schedule, row.tick) for row in (first, second)] == [
+        (last + 1, "nightly", at(1)), (last + 2, "nightly", at(2)),
     ]  # fmt: skip
-    first = rows[0]
     assert (first.name, first.queue, first.priority, first.args, first.kwargs, first.meta) == (
         "shop.greet", "slow", 5, [7], {"a": 1}, {"b": 2},
     )  # fmt: skip
-    assert (first.run_at, first.expires_at, first.unique_until, first.unique_key) == (at(0), at(30), at(9), "key 0")
+    assert (first.enqueued_at, first.run_at, first.expires_at, first.unique_until) == (NOON, at(5), at(35), at(9))
+    assert (first.unique_key, first.waiting_key, second.unique_key, second.waiting_key) == ("k", None, None, "w")
+    assert (second.run_at, second.expires_at, second.unique_until) == (at(7), at(37), None)
     assert (first.state, first.max_attempts, first.timeout, first.keep) == ("READY", 3, 300.0, 86_400.0)
+    assert (first.max_crashes, first.restart, first.keep_failed, first.on_failure) == (2, False, 7.0, "shop.tell")
 
 
 def test_a_job_whose_key_another_holds_is_left_out_and_the_others_come(
@@ -281,12 +285,17 @@ def test_what_code_says_is_inserted(store: Store, connection: BaseDatabaseWrappe
     )  # fmt: skip
     assert scheduled.declare(store, connection, values(cron="0 4 * * *")) is False
     assert row().cron == "0 3 * * *"
+    assert scheduled.declare(store, connection, values(name="often", cron="", every_seconds=2.5)) is True
+    assert row("often").every_seconds == 2.5
 
 
 def test_what_code_says_anew_is_written_and_whether_it_is_enabled_is_not(
     store: Store, connection: BaseDatabaseWrapper
 ) -> None:
-    make(origin="code", version=3, enabled=False, removed=True, next_at=at(0), error="why")
+    make(
+        origin="code", version=3, enabled=False, removed=True, next_at=at(0), error="why", performer="shop.old",
+        priority=1, starts=at(2), ends=at(3),
+    )  # fmt: skip
     make("other", origin="code", version=3, next_at=at(0))
     before, read = others(), picture(store, connection)
     said = values(cron="", every_seconds=2.5, starts=None, ends=None, priority=None)

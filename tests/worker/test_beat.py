@@ -56,7 +56,7 @@ def test_a_worker_is_written_as_soon_as_it_is_there(room: Room, frozen: FrozenCl
     assert (row.identity, row.host, row.pid) == ("web1:7:ab", socket.gethostname(), 7)
     assert (row.queues, row.slots) == (["mail", "default"], 2)
     assert (row.started_at, row.beat_at, row.claimed_at) == (NOON, NOON, None)
-    assert row.versions.keys() == {"django_jobs", "django", "python"}
+    assert row.versions.keys() == {"django_jobs", "django", "python", "schedules"}
     assert row.versions["django"] == django.get_version()
     assert row.versions["django_jobs"] == django_jobs.__version__
 
