@@ -150,8 +150,8 @@ def test_a_schedule_goes_with_its_performer(performer: AnyPerformer) -> None:
         (
             "0 3 31 2 *",
             (
-                "cron line '0 3 31 2 *': day of month '31' can't be; give 1-31, L (the last) or LW (the last weekday), *, "
-                'lists, ranges and steps of them, as in "30 3 * * MON-FRI"'
+                "cron line '0 3 31 2 *': day of month '31' can't be; give 1-31, L (the last) or LW (the last weekday), "
+                '*, lists, ranges and steps of them, as in "30 3 * * MON-FRI"'
             ),
         ),
         (
