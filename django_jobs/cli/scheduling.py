@@ -63,16 +63,19 @@ def _listed(found: list[ScheduleReport], style: Style) -> Iterator[str]:
 
 
 def _told(report: ScheduleReport) -> str:
-    """Say in a line when a schedule fires and what, by the clock of its zone."""
-    about = [f"{report.words} ({report.time_zone})" if report.words and report.cron else report.words]
-    if report.performer != report.name:
-        about.append(f"job {report.performer}")
-    about.append(f"in the code of {report.owner}" if report.origin == reports.CODE else "made by hand")
+    """Say when a schedule fires and what, by the clock of its zone."""
+    when = f"{report.words} ({report.time_zone})" if report.words and report.cron else report.words
     if report.next_at is not None:
-        about.append(f"next {_shown(report.next_at.astimezone(ZoneInfo(report.time_zone)))}")
-    if report.skipped:
-        about.append(f"{report.skipped:,} skipped")
-    return ", ".join(filter(None, about))
+        when += f", next {_short(report.next_at.astimezone(ZoneInfo(report.time_zone)))}"
+    job = "" if report.performer == report.name else f"job {report.performer}"
+    skipped = f"{report.skipped:,} skipped" if report.skipped else ""
+    return "; ".join(filter(None, (when, job, _whose(report), skipped)))
+
+
+def _whose(report: ScheduleReport) -> str:
+    if report.origin != reports.CODE:
+        return "made by hand"
+    return "in code" if report.owner == settings().owner else f"in the code of {report.owner or 'another project'}"
 
 
 def _until(report: ScheduleReport) -> str:
@@ -83,6 +86,10 @@ def _until(report: ScheduleReport) -> str:
 
 def _span(later: datetime, earlier: datetime) -> str:
     return words(max(0.0, (later - earlier).total_seconds()))
+
+
+def _short(moment: datetime) -> str:
+    return f"{moment:%a %Y-%m-%d %H:%M:%S}".removesuffix(":00")
 
 
 def _shown(moment: datetime) -> str:
