@@ -13,7 +13,7 @@ from django.core.management.color import color_style, no_style
 from django.db import ProgrammingError
 from django.test import override_settings
 
-from django_jobs.cli.subs import as_json, table, wrapped
+from django_jobs.cli.subs import Answer, Sub, as_json, table, wrapped
 from django_jobs.management.commands import jobs as command
 
 Jobs = Callable[..., str]
@@ -83,6 +83,25 @@ def test_what_all_commands_understand_may_stand_before_or_behind(jobs: Jobs) -> 
     assert json.loads(jobs("--json", *line))["cron"] == "* * * * *"
     assert json.loads(jobs(*line, "--json", "-v", "0"))["cron"] == "* * * * *"
     assert json.loads(jobs("schedules", "--json", *line[1:], "--no-color"))["cron"] == "* * * * *"
+
+
+def test_the_variable_no_color_is_heard(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django.core.management.base.color_style", lambda _=False: color_style(force_color=True))
+    monkeypatch.setattr(command, "SUBS", (_HEADED,))
+    assert jobs("headed", no_color=False).startswith("\x1b[")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert jobs("headed", no_color=False) == "A\nb\n"
+
+
+_HEADED = Sub(name="headed", help="", run=lambda _, style: Answer(lines=table(("A",), [("b",)], style), data=None))
+
+
+def test_the_code_of_an_answer_is_that_of_the_command(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    ill = Sub(name="ill", help="", run=lambda *_: Answer(lines=["ill"], data="ill", code=3))
+    monkeypatch.setattr(command, "SUBS", (ill,))
+    with pytest.raises(SystemExit) as ended:
+        jobs("ill")
+    assert ended.value.code == 3
 
 
 def test_a_database_without_tables_is_told_in_one_line(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.color import no_style
 from django.db import DatabaseError
 
 from django_jobs.cli import scheduling
@@ -19,7 +21,7 @@ CANNOT = 1
 
 
 class Command(BaseCommand):
-    """Show schedules, in words or as JSON."""
+    """Show schedules, in words or as JSON; in colours on a terminal, unless the variable NO_COLOR says otherwise."""
 
     help = "Look at background jobs and their schedules. `jobs <sub-command> --help` says more."
     requires_migrations_checks = False
@@ -32,8 +34,9 @@ class Command(BaseCommand):
 
     def handle(self, **options: Any) -> None:
         """Do what was asked for, print what was found, and exit with its code where that isn't 0."""
+        is_plain = os.environ.get("NO_COLOR") and not options["force_color"]
         try:
-            answer = options[RUN](options, self.style)
+            answer = options[RUN](options, no_style() if is_plain else self.style)
         except ImproperlyConfigured as error:
             raise CommandError(str(error), returncode=CANNOT) from error
         except DatabaseError as error:
