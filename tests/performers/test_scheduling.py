@@ -168,7 +168,7 @@ def test_a_schedule_goes_with_its_performer(performer: AnyPerformer) -> None:
     ],
     ids=["minute", "fields", "date", "word", "length"],
 )
-def test_o61_a_cron_line_that_cannot_be_is_refused_when_declared(
+def test_o55_a_cron_line_that_cannot_be_is_refused_when_declared(
     performer: AnyPerformer, line: str, message: str
 ) -> None:
     with pytest.raises(ValueError, match=exactly(message)):
