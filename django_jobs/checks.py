@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import islice, pairwise
 from typing import Any
 
+from django.apps import apps
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 
-from django_jobs import conf, performers, runner
+from django_jobs import clock, conf, performers, runner
+from django_jobs.cron import Cron, Interval
+from django_jobs.performers import scheduling
+from django_jobs.ticks import Timing
 from django_jobs.worker.flags import FLAGS, unknown_keys
 
 
@@ -19,9 +25,11 @@ def register() -> None:
     checks.register(check_middleware, "django_jobs")
     checks.register(check_performers, "django_jobs")
     checks.register(check_queues, "django_jobs")
+    checks.register(check_schedules, "django_jobs")
     checks.register(check_isolation, "django_jobs")
     checks.register(check_database, checks.Tags.database)
     checks.register(check_isolation_in_database, checks.Tags.database)
+    checks.register(check_schedules_in_database, checks.Tags.database)
 
 
 def check_settings(**_: Any) -> list[checks.CheckMessage]:
@@ -142,6 +150,89 @@ def check_queues(**_: Any) -> list[checks.CheckMessage]:
         )
         for name, said in queues.items()
         if (queue := settings.default_queue if said is performers.UNSET else said) not in settings.queues
+    ]
+
+
+def check_schedules(**_: Any) -> list[checks.CheckMessage]:
+    """Check the schedules of the code: names that two claim, their queues, how often they fire, what shifts do."""
+    twice: list[checks.CheckMessage] = [
+        checks.Error(
+            f"Two schedules are named {one.name!r}: one of {one.performer} and one of {other.performer}.",
+            hint="Give one of them another name: every(…, name='…').",
+            id="django_jobs.E014",
+        )
+        for one, other in performers.schedule_clashes()
+    ]
+    try:
+        settings = conf.settings()
+    except ImproperlyConfigured:
+        return twice
+    found = twice
+    for one in performers.declared():
+        if one.queue and settings.queues is not None and one.queue not in settings.queues:
+            found.append(
+                checks.Warning(
+                    f"The schedule {one.name!r} is for queue {one.queue!r}, which DJANGO_JOBS['QUEUES'] doesn't have.",
+                    hint=f"Add it there, or choose one of {', '.join(sorted(settings.queues))}.",
+                    id="django_jobs.W002",
+                )
+            )
+        zone = one.time_zone or settings.time_zone
+        found += _timing_remarks(one, scheduling.timing_of(one.cron, one.every_seconds, zone))
+    return found
+
+
+A_YEAR = timedelta(days=366)
+
+
+def _timing_remarks(one: performers.Declared, timing: Timing) -> Iterator[checks.CheckMessage]:
+    now = clock.now()
+    if _fires_often(timing, now):
+        yield checks.Info(
+            f"The schedule {one.name!r} fires more often than once a minute.",
+            hint="Each tick is a job, with its row. A job each minute that goes on for that long costs less.",
+            id="django_jobs.W005",
+        )
+    if isinstance(timing, Cron) and (moment := timing.moved(now, until=now + A_YEAR)) is not None:
+        local = moment.astimezone(timing.zone)
+        yield checks.Info(
+            f"The schedule {one.name!r} ({timing.line}) is for a time that {timing.zone.key} passes over on "
+            f"{local:%Y-%m-%d}, where the clock is put forward: it fires at {local:%H:%M} then.",
+            hint="Where that matters choose another time, or another time_zone, such as 'UTC'.",
+            id="django_jobs.W007",
+        )
+
+
+def _fires_often(timing: Timing, now: datetime) -> bool:
+    if isinstance(timing, Interval):
+        return timing.seconds < 60
+    moments = list(islice(timing.moments(now), 20)) if len(timing.line.split()) == 6 else []
+    return any(later - earlier < timedelta(minutes=1) for earlier, later in pairwise(moments))
+
+
+def check_schedules_in_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[checks.CheckMessage]:
+    """Check that the job of each schedule that was made by hand is one of this project's."""
+    try:
+        alias = conf.settings().database
+    except ImproperlyConfigured:
+        return []
+    if alias not in (databases or ()) or alias not in connections:
+        return []
+    rows = apps.get_model("django_jobs", "Schedule").objects.using(alias)
+    try:
+        with transaction.atomic(using=alias):
+            made = list(rows.filter(origin="admin", enabled=True, removed=False).values_list("name", "performer"))
+    except DatabaseError:
+        # Before `migrate` there is no such table, and `migrate` asks for these checks.
+        return []
+    return [
+        checks.Warning(
+            f"The schedule {name!r}, which was made by hand, is for the job {performer!r}, which isn't registered.",
+            hint="Declare it, give the job that has its name now an alias, or disable or delete the schedule.",
+            id="django_jobs.W003",
+        )
+        for name, performer in made
+        if performers.find_performer(performer) is None
     ]
 
 

@@ -119,6 +119,14 @@ class Cron:
             return f"the clock is put forward to {shown}, past the time at which it would have run"
         return ""
 
+    def moved(self, instant: datetime, *, until: datetime) -> datetime | None:
+        """Give the first moment, after one and up to another, at which it runs since the clock passes over its time."""
+        while self.is_fixed and (shift := self._next_shift(instant, until=until)) is not None:
+            if self.next_after(shift - SECOND) == shift and self.bent(shift):
+                return shift
+            instant = shift
+        return None
+
     # -- every time on the clock, once
 
     def _next_fixed(self, instant: datetime) -> datetime:

@@ -51,6 +51,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # -- jobs: every key is optional, and so is the whole dict
 
 DJANGO_JOBS = {
+    "AUTODISCOVER": ["jobs", "timetable"],  # modules of each app in which workers find performers and schedules
     "KEEP_SUCCESSFUL": "7d",  # a day by default; here you may want to look at them for longer
 }
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ from typing import Any
 import pytest
 from django.core.checks import CheckMessage, run_checks
 from django.core.management import call_command
-from django.db import connections
+from django.db import connections, transaction
 from django.db.backends.postgresql import psycopg_any
 from django.test import override_settings
 
-from django_jobs import performers
-from django_jobs.checks import check_database
+from django_jobs import every, performers
+from django_jobs.checks import check_database, check_schedules_in_database
+from django_jobs.models import Schedule
 from django_jobs.performers.registry import register
 from tests.declaring import declared
 
@@ -293,6 +295,126 @@ def test_w002_the_default_queue_is_not_allowed() -> None:
         assert ("django_jobs.W002", message, "Add it there, or choose one of mail.") in texts()
     with declared(send), override_settings(DJANGO_JOBS={"QUEUES": ["mail"], "DEFAULT_QUEUE": "mail"}):
         assert not any("tests.nowhere.send" in str(message.msg) for message in found())
+
+
+# -- schedules
+
+
+def of_schedules(*, databases: list[str] | None = None) -> list[tuple[str | None, str, str | None]]:
+    return [found for found in texts(databases=databases) if found[1].startswith(("The schedule", "Two schedules"))]
+
+
+def test_e014_two_schedules_share_a_name() -> None:
+    with declared(send, name="shop.send", schedule="0 12 * * *") as one, declared(other, name="shop.other") as two:
+        every("0 13 * * *", two, name="shop.send")
+        every("0 14 * * *", one, name="nightly")
+        message = "Two schedules are named 'shop.send': one of shop.send and one of shop.other."
+        assert of_schedules() == [("django_jobs.E014", message, "Give one of them another name: every(…, name='…').")]
+        assert found()[0].is_serious()
+
+
+def test_w002_a_schedules_queue_is_not_allowed() -> None:
+    message = "The schedule 'nightly' is for queue 'bulk', which DJANGO_JOBS['QUEUES'] doesn't have."
+    with declared(send) as performer, override_settings(DJANGO_JOBS={"QUEUES": ["default"]}):
+        every("0 12 * * *", performer, name="nightly", queue="bulk")
+        every("0 12 * * *", performer, name="fine", queue="default")
+        assert of_schedules() == [("django_jobs.W002", message, "Add it there, or choose one of default.")]
+
+
+OFTEN = (
+    "django_jobs.W005",
+    "The schedule 'tests.nowhere.send' fires more often than once a minute.",
+    "Each tick is a job, with its row. A job each minute that goes on for that long costs less.",
+)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        (timedelta(seconds=59), [OFTEN]),
+        ("*/30 * * * * *", [OFTEN]),
+        ("0,1 0 0 * * *", [OFTEN]),
+        (timedelta(seconds=60), []),
+        ("* * * * *", []),
+        ("30 * * * * *", []),
+    ],
+)
+def test_w005_a_schedule_fires_more_often_than_once_a_minute(
+    schedule: str | timedelta, expected: list[tuple[str, str, str]]
+) -> None:
+    with declared(send, schedule=schedule):
+        assert of_schedules() == expected
+        assert not any(message.is_serious() for message in found())
+
+
+@pytest.mark.usefixtures("frozen")
+@pytest.mark.parametrize(
+    ("line", "zone", "shift"),
+    [
+        ("30 2 * * *", "Europe/Paris", ("Europe/Paris passes over on 2026-03-29, where the clock is put forward: it "
+         "fires at 03:00 then")),
+        ("15 2 * * *", "Australia/Lord_Howe", ("Australia/Lord_Howe passes over on 2026-10-04, where the clock is put "
+         "forward: it fires at 02:30 then")),
+        ("0 0 * * *", "America/Santiago", ("America/Santiago passes over on 2026-09-06, where the clock is put "
+         "forward: it fires at 01:00 then")),
+    ],
+)  # fmt: skip
+def test_w007_a_schedule_falls_into_a_gap_of_its_zone(line: str, zone: str, shift: str) -> None:
+    message = f"The schedule 'tests.nowhere.send' ({line}) is for a time that {shift}."
+    hint = "Where that matters choose another time, or another time_zone, such as 'UTC'."
+    with declared(send, schedule=line, time_zone=zone):
+        assert of_schedules() == [("django_jobs.W007", message, hint)]
+        assert not any(item.is_serious() for item in found())
+
+
+@pytest.mark.usefixtures("frozen")
+@pytest.mark.parametrize(
+    ("line", "zone"),
+    [
+        ("30 2 * * *", "UTC"),
+        ("30 3 * * *", "Europe/Paris"),
+        ("0 3 * * *", "Europe/Paris"),
+        ("*/30 * * * *", "Europe/Paris"),
+        ("30 2 * * MON-SAT", "Europe/Paris"),
+        ("30 2 28 2 *", "Europe/Paris"),
+    ],
+)
+def test_w007_spares_schedules_that_no_gap_bends(line: str, zone: str) -> None:
+    with declared(send, schedule=line, time_zone=zone):
+        assert of_schedules() == []
+
+
+def test_schedules_are_not_read_with_settings_that_are_wrong() -> None:
+    with declared(send, schedule="* * * * *"), override_settings(DJANGO_JOBS={"TIME_ZONE": "Mars/Base"}):
+        assert [message.id for message in found()] == ["django_jobs.E001"]
+
+
+@pytest.mark.django_db
+def test_w003_the_job_of_a_schedule_that_was_made_by_hand_is_not_registered() -> None:
+    with declared(send):
+        for name, changes in {
+            "fine": {"performer": "tests.nowhere.send"},
+            "astray": {"performer": "shop.gone"},
+            "disabled": {"performer": "shop.gone", "enabled": False},
+            "removed": {"performer": "shop.gone", "removed": True},
+            "anothers": {"performer": "shop.gone", "origin": "code", "owner": "billing"},
+        }.items():
+            Schedule.objects.create(name=name, cron="* * * * *", **changes)
+        message = "The schedule 'astray', which was made by hand, is for the job 'shop.gone', which isn't registered."
+        hint = "Declare it, give the job that has its name now an alias, or disable or delete the schedule."
+        assert of_schedules() == []
+        assert of_schedules(databases=["default"]) == [("django_jobs.W003", message, hint)]
+        assert check_schedules_in_database(databases=["other"]) == []
+
+
+@pytest.mark.django_db
+def test_schedules_are_not_looked_for_before_there_is_a_table() -> None:
+    name = Schedule._meta.db_table
+    with transaction.atomic():
+        with connections["default"].cursor() as cursor:
+            cursor.execute(f'alter table "{name}" rename to elsewhere')
+        assert check_schedules_in_database(databases=["default"]) == []
+        transaction.set_rollback(True)
 
 
 # -- isolation

@@ -83,6 +83,29 @@ def test_a_module_of_jobs_can_be_imported_where_there_are_no_settings() -> None:
     ]
 
 
+def test_a_module_of_jobs_with_schedules_touches_neither_settings_nor_models(tmp_path: Path) -> None:
+    jobs = """
+        from datetime import timedelta
+        from django_jobs import every, job
+
+        @job("shop.report", schedule="0 3 * * *", time_zone="Europe/Paris")
+        def report(size=1): ...
+
+        every(timedelta(minutes=10), report, args=(5,), name="often", queue="slow", jitter="5s", overlap="skip")
+    """
+    (tmp_path / "jobs_of_a_shop.py").write_text(dedent(jobs))
+    program = """
+        import sys
+        from django.conf import settings
+        import jobs_of_a_shop
+        from django_jobs.performers import declared
+
+        print([one.name for one in declared()], settings.configured, "django_jobs.models" in sys.modules)
+    """
+    paths = os.pathsep.join([str(ROOT), str(tmp_path)])
+    assert said_by(program, PYTHONPATH=paths) == ["['often', 'shop.report'] False False"]
+
+
 def test_every_public_name_can_be_imported_where_there_are_no_settings() -> None:
     program = """
         from django_jobs import *

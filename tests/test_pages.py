@@ -17,7 +17,16 @@ import pytest
 from django_jobs.performers import Performer, forget
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = ("keys.md", "jobs-by-hand.md", "results.md", "queues.md", "hooks.md", "low-level.md", "progress.md")
+PAGES = (
+    "keys.md",
+    "jobs-by-hand.md",
+    "results.md",
+    "queues.md",
+    "hooks.md",
+    "low-level.md",
+    "progress.md",
+    "schedules.md",
+)
 MODULE = "shop.hooks"
 """What the module is called that the blocks of a page make up, for settings that name things by their paths."""
 

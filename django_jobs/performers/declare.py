@@ -113,9 +113,14 @@ def job(
             options=options,
         )
         _refuse_async_atomic(performer)
-        registry.register(performer)
+        of_its_own = None
         if schedule is not None:
-            scheduling.declare(performer, schedule, name=performer.name, time_zone=time_zone, call="@job(schedule=…)")
+            of_its_own = scheduling.check(
+                performer, schedule, name=performer.name, time_zone=time_zone, call="@job(schedule=…)"
+            )
+        registry.register(performer)
+        if of_its_own is not None:
+            scheduling.enter(of_its_own, performer)
         return performer
 
     return decorate(function) if function else decorate

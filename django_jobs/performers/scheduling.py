@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from zoneinfo import ZoneInfo
 
@@ -22,7 +23,8 @@ from django_jobs.ticks import Timing
 Missed: TypeAlias = Literal["once", "skip", "all"]
 Overlap: TypeAlias = Literal["allow", "skip"]
 
-NAME_LENGTH = 200
+NAME_LENGTH = LINE_LENGTH = 200
+"""So many characters the name of a schedule, and a cron line, may have: what the columns hold."""
 
 UTC_ZONE = ZoneInfo("UTC")
 
@@ -98,20 +100,21 @@ def every(
     Raises TypeError or ValueError, naming what was given and the remedy, for wrong values and arguments that don't fit.
     """
     _refuse_stranger(performer)
-    declare(
-        performer, timing, args=tuple(args), kwargs=dict(kwargs or {}), name=performer.name if name is None else name,
-        queue=queue, priority=priority, time_zone=time_zone, missed=missed, overlap=overlap, jitter=jitter,
-        starts=starts, ends=ends,
+    declared = check(
+        performer, timing, args=args, kwargs={} if kwargs is None else kwargs,
+        name=performer.name if name is None else name, queue=queue, priority=priority, time_zone=time_zone,
+        missed=missed, overlap=overlap, jitter=jitter, starts=starts, ends=ends,
     )  # fmt: skip
+    enter(declared, performer)
 
 
-def declare(
+def check(
     performer: AnyPerformer,
     timing: object,
     *,
     name: object,
-    args: tuple[object, ...] = (),
-    kwargs: Mapping[str, object] | None = None,
+    args: object = (),
+    kwargs: object = MappingProxyType({}),
     queue: str | Unset = UNSET,
     priority: int | Unset = UNSET,
     time_zone: object = None,
@@ -121,12 +124,12 @@ def declare(
     starts: object = None,
     ends: object = None,
     call: str = "every()",
-) -> None:
-    """Check a schedule and enter it under its name; of two with one name the first stays, and both are a clash."""
+) -> Declared:
+    """Check what is said of a schedule. Raises TypeError or ValueError, naming what was given and the remedy."""
     placed = {key: value for key, value in (("queue", queue), ("priority", priority)) if value is not UNSET}
     options = check_options(placed, Options(), call=call)
     line, seconds = _timing(timing, call)
-    encoded_args, encoded_kwargs = _arguments(performer, args, dict(kwargs or {}), call)
+    encoded_args, encoded_kwargs = _arguments(performer, args, kwargs, call)
     declared = Declared(
         name=_check_name(name, call),
         performer=performer.name,
@@ -140,14 +143,15 @@ def declare(
         missed=_one_of("missed", missed, Missed, call),  # type: ignore[arg-type]
         overlap=_check_overlap(performer, overlap, call),
         jitter=durations.parse(jitter, what=f"{call} jitter").total_seconds(),
-        starts=None if starts is None else check_moment(starts, call="starts").astimezone(UTC),
-        ends=None if ends is None else check_moment(ends, call="ends").astimezone(UTC),
+        starts=_moment("starts", starts, call),
+        ends=_moment("ends", ends, call),
     )
     _refuse_never(declared, call)
-    _enter(declared, performer)
+    return declared
 
 
-def _enter(declared: Declared, performer: AnyPerformer) -> None:
+def enter(declared: Declared, performer: AnyPerformer) -> None:
+    """Enter a schedule under its name; of two with one name the first stays, and both are a clash."""
     holder = _entries.get(declared.name)
     if holder is None or not holder.is_current:
         # None, or one of a module that was executed again since.
@@ -176,8 +180,11 @@ def timing_of(line: str, every_seconds: float | None, zone: str) -> Timing:
     """Give when a schedule fires, of a cron line in a zone or an interval. Raises TypeError or ValueError."""
     if line:
         return cron.parse(line, zone=cron.zone_of(zone))
-    if every_seconds is None or not every_seconds >= LEAST.total_seconds():
-        message = f"an interval of {every_seconds!r:.80} seconds: give a tenth of a second or more, or a cron line"
+    if every_seconds is None or not LEAST.total_seconds() <= every_seconds <= durations.LONGEST.total_seconds():
+        message = (
+            f"an interval of {every_seconds!r:.80} seconds: give a tenth of a second or more, and not more than a "
+            "hundred years, or a cron line"
+        )
         raise ValueError(message)
     return cron.Interval(seconds=every_seconds)
 
@@ -213,24 +220,28 @@ LEAST = timedelta(seconds=0.1)
 
 def _timing(timing: object, call: str) -> tuple[str, float | None]:
     if isinstance(timing, timedelta):
-        if timing < LEAST:
+        if durations.parse(timing, what=f"{call} interval") < LEAST:
             message = f"{call}: an interval of {timing}: give a tenth of a second or more"
             raise ValueError(message)
         return "", timing.total_seconds()
     if not isinstance(timing, str):
         message = f"{call}: {timing!r:.80}: give a cron line, as in {cron.EXAMPLE}, or a timedelta"
         raise TypeError(message)
-    return cron.parse(timing, zone=UTC_ZONE).line, None
+    line = cron.parse(timing, zone=UTC_ZONE).line
+    if len(line) > LINE_LENGTH:
+        message = f"{call}: a cron line of {len(line)} characters: give {LINE_LENGTH} at the most, or two schedules"
+        raise ValueError(message)
+    return line, None
 
 
 def _check_name(name: object, call: str) -> str:
     if not isinstance(name, str):
         message = f"{call}: name={name!r:.80}: give a text"
         raise TypeError(message)
-    if not name or len(name) > NAME_LENGTH or name != "".join(name.split("\0")) or name != name.strip():
-        message = f"{call}: name={name!r:.220}: give 1 to {NAME_LENGTH} characters"
+    if not 1 <= len(name) <= NAME_LENGTH or not name.isprintable() or name != name.strip():
+        message = f"{call}: name={name!r:.220}: give 1 to {NAME_LENGTH} characters that can be seen"
         raise ValueError(message)
-    return name
+    return str.__str__(name)
 
 
 def _check_zone(time_zone: object, call: str) -> str:
@@ -242,15 +253,20 @@ def _check_zone(time_zone: object, call: str) -> str:
     return cron.zone_of(time_zone).key
 
 
-def _arguments(
-    performer: AnyPerformer, args: tuple[object, ...], kwargs: dict[str, object], call: str
-) -> tuple[str, str]:
+def _arguments(performer: AnyPerformer, args: object, kwargs: object, call: str) -> tuple[str, str]:
+    if isinstance(args, (str, bytes, Mapping)) or not isinstance(args, Iterable):
+        message = f"{call}: args={args!r:.80}: give a tuple of arguments; one alone is written (x,)"
+        raise TypeError(message)
+    if not isinstance(kwargs, Mapping):
+        message = f"{call}: kwargs={kwargs!r:.80}: give a dict of arguments by name"
+        raise TypeError(message)
+    positional, named = tuple(args), dict(kwargs)
     try:
-        performer.check_fit(args, kwargs)
+        performer.check_fit(positional, named)
     except TypeError as error:
         message = f"{call}: {performer.name}{performer.signature}: {error}; a schedule gives it these arguments"
         raise TypeError(message) from None
-    return codec.encode_arguments(args, kwargs, limit=None, reference=reference)
+    return codec.encode_arguments(positional, named, limit=None, reference=reference)
 
 
 def _one_of(option: str, value: object, words: Any, call: str) -> object:
@@ -271,6 +287,15 @@ def _check_overlap(performer: AnyPerformer, overlap: object, call: str) -> Overl
         )
         raise ValueError(message)
     return overlap  # type: ignore[return-value]
+
+
+def _moment(option: str, moment: object, call: str) -> datetime | None:
+    if moment is None:
+        return None
+    if not isinstance(moment, datetime):
+        message = f"{call}: {option}={moment!r:.80}: give an aware datetime"
+        raise TypeError(message)
+    return check_moment(moment, call=f"{call} {option}").astimezone(UTC)
 
 
 def _refuse_never(declared: Declared, call: str) -> None:

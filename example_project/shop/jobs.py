@@ -199,6 +199,30 @@ def send_newsletter(issue: str) -> int:
     return len(addresses)
 
 
+# -- by the clock: `timetable.py` says when
+
+
+@job("shop.nightly_report", queue="mail", timeout=60, takes_attempt=True)
+def nightly_report(attempt: Attempt) -> int:
+    """Mail to staff what was ordered in the day before the tick that this job is for; give how many orders there were.
+
+    It asks for the tick, not for the time: after a night without workers the job runs late, and the report is of the
+    same day all the same.
+    """
+    until = attempt.tick or timezone.now()
+    orders = Order.objects.filter(placed_at__gte=until - timedelta(days=1), placed_at__lt=until)
+    lines = [f"{order.quantity} of {order.product.name}" for order in orders.select_related("product")]
+    staff = User.objects.filter(is_staff=True).exclude(email="").values_list("email", flat=True)
+    send_mail(f"{len(lines)} orders until {until:%Y-%m-%d}", "\n".join([*lines, ""]), None, list(staff))
+    return len(lines)
+
+
+@job("shop.heartbeat", timeout=10, max_attempts=1, expires="1m", keep="1h")
+def heartbeat() -> int:
+    """Show that somebody works: give how many receipts are still to be sent. A minute later nobody asks for it."""
+    return Order.objects.filter(receipt_sent_at=None).count()
+
+
 # -- quotes
 
 

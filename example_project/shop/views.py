@@ -14,6 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods
 
+from django_jobs import reports
 from django_jobs.exceptions import WaitEnded
 from django_jobs.models import Job
 from django_jobs.models.words import state_word
@@ -42,9 +43,9 @@ PATIENCE = 3.0
 
 @require_GET
 def home(request: HttpRequest) -> HttpResponse:
-    """Show what can be done here, and the newest jobs."""
+    """Show what can be done here, the newest jobs, and which come by the clock."""
     jobs = Job.objects.annotate(word=state_word()).only("name", "queue", "attempts", "max_attempts", "enqueued_at")
-    return render(request, "shop/home.html", {"jobs": jobs[:SHOWN]})
+    return render(request, "shop/home.html", {"jobs": jobs[:SHOWN], "schedules": reports.schedules()})
 
 
 @require_http_methods(["GET", "POST"])

@@ -23,10 +23,12 @@ from django_jobs import (
     backoff,
     current_attempt,
     enqueue,
+    every,
     get_performer,
     job,
     lowlevel,
     named,
+    preview,
     queues,
     registered,
 )
@@ -49,6 +51,7 @@ from django_jobs.exceptions import (
 from django_jobs.models import Job, Queue
 from django_jobs.performers import Enqueuer
 from django_jobs.records import Moved, NewJob, Queued
+from django_jobs.schedules import Tick
 from django_jobs.testing import (
     Drained,
     JobsFixture,
@@ -134,6 +137,26 @@ def with_own_backoff(when: datetime, /) -> None: ...
 
 @job(backoff=lambda attempt: attempt * 10)
 def with_short_backoff() -> None: ...
+
+
+@job(schedule="0 3 * * *", time_zone="Europe/Paris")
+def nightly(size: int = 1) -> int:
+    return size
+
+
+@job("shop.beat", takes_attempt=True, schedule=timedelta(minutes=1))
+def beat(attempt: Attempt) -> None:
+    assert_type(attempt.tick, datetime | None)
+
+
+every("@daily", send_welcome, args=(5,), kwargs={"greeting": "ciao"}, name="morning", queue="mail", priority=5)
+every(
+    timedelta(minutes=10), nightly, time_zone="UTC", missed="all", overlap="skip", jitter="30s",
+    starts=datetime(2026, 1, 1, tzinfo=UTC), ends=None,
+)  # fmt: skip
+assert_type(nightly(5), int)
+assert_type(preview("0 3 * * *", 5, time_zone="UTC"), list[Tick])
+assert_type([(tick.at, tick.remark) for tick in preview(nightly)], list[tuple[datetime, str]])
 
 
 # -- a performer is what its function was

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from django_jobs import Attempt, aenqueue, enqueue, job, named
+from django_jobs import Attempt, aenqueue, enqueue, every, job, named, preview
 from django_jobs.conf import DjangoJobs
 from django_jobs.models import Job
 from django_jobs.testing import assert_enqueued, jobs_mode, perform, run_jobs
@@ -66,6 +66,16 @@ job(takes_attempt="yes")  # E: call-overload | reportArgumentType reportCallIssu
 job(unique_while_waiting=7)  # E: call-overload | reportArgumentType
 job(redact=5)  # E: call-overload | reportArgumentType
 job(give_up_on=5)  # E: call-overload | reportArgumentType
+
+# -- schedules
+
+job(schedule=5)  # E: call-overload | reportArgumentType
+every(5, send_welcome)  # E: arg-type | reportArgumentType
+every("@daily", print)  # E: arg-type | reportArgumentType
+every("@daily", send_welcome, missed="never")  # E: arg-type | reportArgumentType
+every("@daily", send_welcome, kwargs=[1])  # E: arg-type | reportArgumentType
+every("@daily", send_welcome, zone="UTC")  # E: call-arg | reportCallIssue
+preview(5)  # E: arg-type | reportArgumentType
 
 # -- verbs by hand
 

@@ -62,5 +62,5 @@ def marked(tool: str) -> Found:
 @pytest.mark.parametrize("check", [mypy, basedpyright])
 def test_a_type_checker_reports_every_mistake_of_a_consumer_and_nothing_else(check: Callable[[], Found]) -> None:
     found, expected = check(), marked(check.__name__)
-    assert len(expected) == 64
+    assert len(expected) == 71
     assert found == expected
