@@ -18,6 +18,7 @@ from django_jobs.lifecycle import scheduling
 from django_jobs.models import Job, Schedule, ScheduleSet
 from django_jobs.performers import AnyPerformer
 from django_jobs.schedules import CodeSet
+from django_jobs.stores import scheduled
 from tests.declaring import declared
 from tests.factories import NOON, another_connection, seconds
 from tests.lifecycle.hearing import connection
@@ -336,6 +337,27 @@ def test_o59_what_another_release_wrote_between_the_look_and_the_writing_is_put_
     assert schedules.declare(connections["default"], mine) is True
     assert firing() == ["b", "c"]
     assert schedules.counts(connections["default"], mine)
+
+
+def test_o59_while_a_release_declares_another_one_waits_its_turn(
+    row_locks: None, other: Somebody, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the one that took over first might be the last to write, and leave rows that the other never sees."""
+    first, second = code("a", "b"), code("b", "c")
+    answers = []
+    right = scheduled.take_over
+
+    def take_over(*given: Any, **options: Any) -> None:
+        right(*given, **options)
+        monkeypatch.setattr(scheduled, "take_over", right)
+        answers.append(other.does(lambda: schedules.declare(connections["default"], second)))
+
+    monkeypatch.setattr(scheduled, "take_over", take_over)
+    assert schedules.declare(connections["default"], first) is True
+    assert answers == [False]
+    assert firing() == ["a", "b"]
+    assert schedules.declare(connections["default"], second) is True
+    assert firing() == ["b", "c"]
 
 
 def test_a_row_in_somebodys_hands_keeps_a_release_from_counting_until_it_is_free(

@@ -646,6 +646,31 @@ def test_o55_a_bad_row_is_put_aside_with_its_error_and_others_go_on(
     assert row("bad").error == ""
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"jitter": 1e300}, {"jitter": float("inf")}, {"jitter": -1.0}, {"cron": "", "every_seconds": 1e300},
+        {"cron": "", "every_seconds": float("inf")}, {"cron": "", "every_seconds": 1e-300}, {"args": {"a": 1}},
+        {"args": "x"}, {"kwargs": [1]}, {"kwargs": {"attempt": {"$": "?"}}}, {"priority": 999},
+        {"queue": "no queue\n"}, {"performer": ""}, {"missed": "?"}, {"overlap": "?"}, {"time_zone": "../etc"},
+        {"starts": NOON + timedelta(days=3_000_000 // 2)}, {"ends": NOON - timedelta(days=700_000)},
+        {"cron": "0 0 31 2 *"}, {"cron": "* * * * * * *"}, {"cron": "\x01"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_o55_whatever_is_in_a_row_the_others_fire(
+    performer: AnyPerformer, frozen: FrozenClock, columns: dict[str, Any]
+) -> None:
+    for is_placed in (True, False):
+        minutely(name=f"bad {is_placed}")
+        Schedule.objects.filter(name=f"bad {is_placed}").update(**columns, **({} if is_placed else {"next_at": None}))
+    minutely(name="good")
+    for number in range(1, 4):
+        frozen.advance(seconds(60))
+        fire()
+        assert len(ticks_of("good")) == number
+
+
 def test_o55_a_bad_row_is_told_once(
     performer: AnyPerformer, frozen: FrozenClock, caplog: pytest.LogCaptureFixture
 ) -> None:
