@@ -21,7 +21,7 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_jobs import lifecycle, performers
+from django_jobs import lifecycle, performers, schedules
 from django_jobs.conf import settings
 from django_jobs.exceptions import VerbRefused
 from django_jobs.models import Job, Queue, Schedule
@@ -439,10 +439,12 @@ class ScheduleAdmin(ReadOnly):
 
     @admin.display(description=gettext_lazy("when"))
     def when(self, schedule: Schedule) -> str:
-        """Show the cron line, or the interval."""
-        if schedule.every_seconds is not None:
-            return _("every %(seconds)g s") % {"seconds": schedule.every_seconds}
-        return schedule.cron or NONE
+        """Show the cron line and what it says in words, or the interval; of what can't be read, the line alone."""
+        try:
+            words = schedules.describe(schedule)
+        except (TypeError, ValueError):
+            return schedule.cron or NONE
+        return f"{schedule.cron}: {words}" if schedule.cron else words
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[Any, ...]:
         more = ("queue", "priority", "missed", "overlap", "jitter", "owner", "removed", "skipped")

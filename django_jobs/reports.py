@@ -84,7 +84,7 @@ def _of_row(row: Schedule, now: datetime, *, is_declared: bool) -> ScheduleRepor
         cron=row.cron,
         every_seconds=row.every_seconds,
         time_zone=row.time_zone or settings().time_zone,
-        queue=_queue(row.queue, row.performer),
+        queue=queue_of(row.queue, row.performer),
         last_at=row.last_at,
         next_at=next_at,
         enabled=row.enabled,
@@ -108,7 +108,7 @@ def _of_code(one: Declared, now: datetime) -> ScheduleReport:
         cron=one.cron,
         every_seconds=one.every_seconds,
         time_zone=one.time_zone or settings().time_zone,
-        queue=_queue(one.queue, one.performer),
+        queue=queue_of(one.queue, one.performer),
         last_at=None,
         next_at=first,
         enabled=True,
@@ -132,7 +132,8 @@ def _timing(one: Schedule | Declared, now: datetime) -> tuple[str, str, datetime
     return timing.describe(), "", ticks.first_tick(timing, now, starts=one.starts, ends=one.ends)
 
 
-def _queue(said: str, name: str) -> str:
+def queue_of(said: str, name: str) -> str:
+    """Give the queue of a schedule's jobs: what it says itself, or its performer; '' where that isn't known here."""
     if said or (performer := find_performer(name)) is None:
         return said
     queue = performer.options.queue

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -53,13 +53,15 @@ class _Unfireable(Exception):
 # -- firing
 
 
-def fire_due(connection: BaseDatabaseWrapper) -> tuple[int, float]:
+def fire_due(
+    connection: BaseDatabaseWrapper, *, only: Callable[[ScheduleRow], bool] | None = None
+) -> tuple[int, float]:
     """Queue the jobs of all ticks that are due; gives how many, and the seconds until it is to be asked again.
 
-    A schedule that can't fire is marked with why, and the others go on.
+    A schedule that can't fire is marked with why, and the others go on. Of `only` some none but these are looked at.
     """
     count, delay, moved = 0, LONGEST_SLEEP, 0
-    for row in scheduling.soonest(connection):
+    for row in filter(only, scheduling.soonest(connection)):
         next_at = row.next_at
         if next_at is None or next_at <= row.now:
             try:

@@ -195,7 +195,8 @@ def test_what_is_in_a_job_is_shown_as_text(admin_client: Client) -> None:
         unique_key=SCRIPT, schedule=SCRIPT,
     )  # fmt: skip
     Queue.objects.create(name=SCRIPT, reason=SCRIPT, paused_by=SCRIPT)
-    Schedule.objects.create(name=SCRIPT, performer=SCRIPT, cron=SCRIPT, error=SCRIPT)
+    Schedule.objects.create(name=SCRIPT, performer=SCRIPT, cron="0 3 * * *")
+    Schedule.objects.update(cron=SCRIPT, error=SCRIPT)
     write(job_id, errors=[entry])
     for url in (JOBS, f"{JOBS}{job_id}/change/", f"{JOBS}{job_id}/delete/", "/admin/django_jobs/queue/"):
         text = page(admin_client, url)
@@ -235,7 +236,8 @@ def test_instants_are_shown_in_the_time_zone_of_the_project(
     noon = datetime(2030, 1, 1, 12, tzinfo=UTC)
     frozen.move_to(noon)
     job_id = fail_job()
-    Schedule.objects.create(name="nightly", performer="shop.greet", cron="0 3 * * *", next_at=noon)
+    Schedule.objects.create(name="nightly", performer="shop.greet", cron="0 3 * * *")
+    Schedule.objects.update(next_at=noon)
     Queue.objects.create(name="mail", paused_at=noon)
     for url in (JOBS, f"{JOBS}{job_id}/change/", "/admin/django_jobs/schedule/", "/admin/django_jobs/queue/"):
         assert "2030-01-01 07:00:00" in page(client, url)
@@ -343,11 +345,23 @@ def test_queues_and_schedules_are_listed_for_reading(admin_client: Client) -> No
     schedule = Schedule.objects.create(name="nightly", performer=greet.name, every_seconds=90)
     assert "the server moves" in page(admin_client, "/admin/django_jobs/queue/")
     assert "the server moves" in page(admin_client, "/admin/django_jobs/queue/mail/change/")
-    assert "every 90 s" in page(admin_client, "/admin/django_jobs/schedule/")
-    assert "every 90 s" in page(admin_client, f"/admin/django_jobs/schedule/{schedule.pk}/change/")
+    assert "Every minute and 30 seconds" in page(admin_client, "/admin/django_jobs/schedule/")
+    url = f"/admin/django_jobs/schedule/{schedule.pk}/change/"
+    assert "Every minute and 30 seconds" in page(admin_client, url)
+    assert admin_client.post(url, {"name": "other", "enabled": ""}).status_code == 403
+    assert Schedule.objects.filter(name="nightly", enabled=True, version=1).exists()
     for url in ("/admin/django_jobs/queue/", "/admin/django_jobs/schedule/"):
         assert admin_client.get(f"{url}add/").status_code == 403
     assert admin_client.post(f"/admin/django_jobs/schedule/{schedule.pk}/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_a_cron_line_is_shown_with_its_words_and_a_bad_one_alone(admin_client: Client) -> None:
+    schedule = Schedule.objects.create(name="nightly", performer=greet.name, cron="0 3 * * MON")
+    url = f"/admin/django_jobs/schedule/{schedule.pk}/change/"
+    assert "0 3 * * MON: At 03:00 on Monday" in page(admin_client, url)
+    Schedule.objects.update(cron="61 * * * *", error="it can't be read")
+    assert "61 * * * *" in page(admin_client, url)
+    assert "it can&#x27;t be read" in page(admin_client, "/admin/django_jobs/schedule/")
 
 
 @pytest.mark.django_db(databases=["default", "other"])

@@ -21,6 +21,7 @@ from django_jobs.testing import live
 from django_jobs.testing.awaiting import awaited
 from django_jobs.testing.committing import run_commit_hooks
 from django_jobs.testing.targets import Target, names_of, rows, whole
+from django_jobs.testing.ticking import Ticking
 from django_jobs.worker.inline import error_of, job_after
 from django_jobs.worker.turn import Turn, work_claim
 
@@ -59,15 +60,17 @@ def run_jobs(
     retries: bool = False,
     on_commit: bool = False,
     travel: Travel | None = None,
+    schedules: bool = True,
 ) -> Drained:
     """Run what is due, and what that queues, until nothing is; the first failing job's own exception is raised.
 
     Only of these `jobs` (performers or stored names) and of this `queue`, where given. It works in a plain TestCase:
     all of it happens on the test's own connection and in its transaction, and vanishes with it.
 
-    `until` also runs what is scheduled, retried or snoozed up to then, in the order of its moments; the clock of the
-    queue stands at each job's moment meanwhile, and is then as before. Python's own, timezone.now() too, goes on as
-    ever, unless `travel` moves it: `travel=time_machine.travel`.
+    `until` also runs what is scheduled, retried or snoozed up to then, in the order of its moments, and what schedules
+    fire, those of the code too; the clock of the queue stands at each job's moment meanwhile, and is then as before.
+    Python's own, timezone.now() too, goes on as ever, unless `travel` moves it: `travel=time_machine.travel`. Without
+    `schedules` none fires: which ticks come up to then may depend on the time of the day.
 
     `retries` lets failed attempts pass that another one follows, so that only a job that has failed for good raises;
     `raise_errors=False` lets all pass. A job that raises Retry, Snooze or Cancel has not failed. `on_commit` also calls
@@ -79,7 +82,9 @@ def run_jobs(
     __tracebackhide__ = True
     refuse_in_event_loop("run_jobs", "arun_jobs")
     whole("max_jobs", max_jobs, 1)
-    run = _Run(queue=queue, names=names_of(jobs), max_jobs=max_jobs, on_commit=on_commit, travel=travel)
+    run = _Run(
+        queue=queue, names=names_of(jobs), max_jobs=max_jobs, on_commit=on_commit, travel=travel, schedules=schedules
+    )
     wanted = (lambda turn: error_of(turn, retries=retries)) if raise_errors else _interruption
     if until is None and travel is not None:
         message = "travel= moves the clock to the moments of jobs; say with until= how far to go"
@@ -99,11 +104,13 @@ def drain(
     max_jobs: int = 1_000,
     on_commit: bool = False,
     travel: Travel | None = None,
+    schedules: bool = True,
 ) -> Drained:
     """Do as `run_jobs`, and raise no job's exception: what failed is counted."""
     return run_jobs(
-        *jobs, queue=queue, until=until, max_jobs=max_jobs, raise_errors=False, on_commit=on_commit, travel=travel
-    )
+        *jobs, queue=queue, until=until, max_jobs=max_jobs, raise_errors=False, on_commit=on_commit, travel=travel,
+        schedules=schedules,
+    )  # fmt: skip
 
 
 arun_jobs = awaited(run_jobs)
@@ -126,12 +133,14 @@ class _Run:
         max_jobs: int,
         on_commit: bool,
         travel: Travel | None,
+        schedules: bool,
     ) -> None:
         self._queue = queue
         self._names = names
         self._max_jobs = max_jobs
         self._on_commit = on_commit
         self._travel = travel
+        self._ticking = Ticking(names=names, queue=queue) if schedules else None
         self._end: datetime | None = None
         self._ends: Counter[str] = Counter()
         self._jobs: list[Job] = []
@@ -148,19 +157,28 @@ class _Run:
                 raise RuntimeError(self._endless())
 
     def turns_until(self, until: Until) -> Generator[Turn]:
-        """Run what is due, then what is next, and so on up to a moment."""
+        """Run what is due, then what is next, ticks of schedules too, and so on up to a moment."""
         if live.is_running():
             message = "until= stops the clock of this whole process, and so that of live_worker() beside it; use one"
             raise RuntimeError(message)
         with self._frozen() as frozen:
             self._end = end = _end(frozen.instant, until)
+            if self._ticking is not None:
+                self._ticking.begin()
             while True:
                 with self._travelled(frozen.instant):
+                    self._fire()
                     yield from self.turns()
                 moment = self._next_moment(frozen.instant, end)
                 if moment is None:
                     return
                 frozen.move_to(moment)
+
+    def _fire(self) -> None:
+        if self._ticking is None or not self._ticking.fire():
+            return
+        if len(self._jobs) >= self._max_jobs and self._still_to_come().exists():
+            raise RuntimeError(self._endless())
 
     def drained(self) -> Drained:
         """Say what it came to."""
@@ -183,7 +201,9 @@ class _Run:
 
     def _next_moment(self, now: datetime, end: datetime) -> datetime | None:
         later = self._waiting().filter(run_at__gt=now, run_at__lte=end)
-        return later.order_by("run_at").values_list("run_at", flat=True).first()
+        job = later.order_by("run_at").values_list("run_at", flat=True).first()
+        tick = None if self._ticking is None else self._ticking.next_after(now, end)
+        return min(filter(None, (job, tick)), default=None)
 
     # -- what waits
 
@@ -208,7 +228,8 @@ class _Run:
         waiting = ", ".join(f"{name} ({count})" for name, count in due.most_common(3))
         return (
             f"{self._max_jobs} attempts were made, and more is due. Most often ran {shown}; still due are {waiting}. "
-            f"Do these jobs queue each other, or ask to come back at once? If so many are right, raise max_jobs"
+            f"Do these jobs queue each other, ask to come back at once, or come by a schedule? "
+            f"If so many are right, raise max_jobs"
         )
 
 

@@ -32,6 +32,7 @@ def heartbeat() -> None: ...
 def only_ours(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Leave out what the apps of the suite declare."""
     monkeypatch.setattr("django_jobs.performers.scheduling._entries", {})
+    monkeypatch.setattr("django_jobs.performers.registry._by_name", {})
     with override_settings(DJANGO_JOBS={"TIME_ZONE": "Europe/Paris", "OWNER": "shop"}):
         yield
 

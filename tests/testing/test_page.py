@@ -42,7 +42,7 @@ def test_every_snippet_runs(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert outcomes(done) == {"passed": 16}, done.stdout + done.stderr
+    assert outcomes(done) == {"passed": 17}, done.stdout + done.stderr
 
 
 def test_the_failure_that_it_shows_is_what_is_told(tmp_path: Path) -> None:

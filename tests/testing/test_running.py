@@ -170,8 +170,8 @@ def test_jobs_that_never_end_are_stopped() -> None:
             run_jobs(max_jobs=7)
     assert str(raised.value) == (
         "7 attempts were made, and more is due. Most often ran tests.nowhere.again (7 times); still due are "
-        "tests.nowhere.again (1). Do these jobs queue each other, or ask to come back at once? If so many are right, "
-        "raise max_jobs"
+        "tests.nowhere.again (1). Do these jobs queue each other, ask to come back at once, or come by a schedule? If "
+        "so many are right, raise max_jobs"
     )
 
 
