@@ -74,7 +74,11 @@ class DjangoJobs(TypedDict, total=False):
 
 
 def _project() -> str:
-    return str(getattr(django_settings, "SETTINGS_MODULE", "") or "").partition(".")[0]
+    said: Any = django_settings
+    # What override_settings puts over the settings names no module; those below it do.
+    while not (module := getattr(said, "SETTINGS_MODULE", None)) and hasattr(said, "default_settings"):
+        said = said.default_settings
+    return str(module or "").partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ import pytest
 from django.db import connection, transaction
 from django.dispatch import Signal, receiver
 
-from django_jobs import enqueue, lifecycle, named, queues, signals, work_one
+from django_jobs import enqueue, lifecycle, named, queues, schedules, signals, work_one
 from django_jobs.clock import FrozenClock
-from django_jobs.models import Job
+from django_jobs.models import Job, Schedule
 from django_jobs.outcomes import Succeeded
 from django_jobs.performers import AnyPerformer
 from django_jobs.records import Claim
@@ -22,7 +22,7 @@ from django_jobs.transitions import Change
 from django_jobs.worker.plan import Plan
 from django_jobs.worker.process import Process
 from tests.declaring import declared
-from tests.factories import queue_job, run_job, seconds
+from tests.factories import NOON, queue_job, run_job, seconds
 from tests.lifecycle.conftest import heard
 from tests.lifecycle.hearing import Heard, ended
 from tests.performing import POLICY
@@ -94,7 +94,7 @@ def test_what_a_hearer_of_ours_raises_keeps_nobody_from_hearing() -> None:
 def test_four_of_them_are_about_one_job() -> None:
     assert set(EVERY) == {
         "job_enqueued", "job_started", "job_finished", "job_lost", "jobs_reclaimed", "jobs_expired", "jobs_pruned",
-        "queue_paused", "queue_resumed", "worker_started", "worker_stopped",
+        "queue_paused", "queue_resumed", "worker_started", "worker_stopped", "schedule_fired",
     }  # fmt: skip
     assert set(OF_ONE_JOB) == {"job_enqueued", "job_started", "job_finished", "job_lost"}
 
@@ -213,6 +213,20 @@ def test_a_worker_tells_of_its_start_and_its_end(heard: list[Heard], greet: AnyP
     assert stopped == Heard("worker_stopped", None, {"identity": "web1:5:ab", "written": True})
 
 
+@pytest.mark.django_db(transaction=True)
+def test_schedule_fired_is_sent_after_the_commit_with_the_jobs_and_the_next_tick(
+    heard: list[Heard], greet: AnyPerformer, frozen: FrozenClock
+) -> None:
+    made = Schedule.objects.create(name="minutely", cron="* * * * *", performer="shop.greet", missed="skip")
+    schedules.fire_due(connection)
+    frozen.advance(seconds(170))
+    schedules.fire_due(connection)
+    [job] = Job.objects.filter(schedule=made.name)
+    fired = {"name": "minutely", "job_ids": (job.pk,), "skipped": 1, "next_at": NOON + seconds(180)}
+    assert of(heard, "schedule_fired") == [Heard("schedule_fired", "minutely", fired)]
+    assert len(of(heard, "job_enqueued")) == 1
+
+
 # -- receivers that raise
 
 
@@ -253,6 +267,10 @@ def test_receivers_that_raise_harm_nothing(greet: AnyPerformer, frozen: FrozenCl
         frozen.advance(seconds(1_000_000_000))
         assert lifecycle.prune(connection) == 3
         assert (queues["mail"].pause(), queues["mail"].resume()) == (True, True)
+        Schedule.objects.create(name="minutely", cron="* * * * *", performer="shop.greet")
+        schedules.fire_due(connection)
+        frozen.advance(seconds(60))
+        assert schedules.fire_due(connection)[0] == 1
     assert set(called) == set(EVERY)
 
 
