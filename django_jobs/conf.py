@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -12,7 +11,6 @@ from datetime import timedelta
 from typing import Any, TypeAlias, TypedDict, TypeVar
 
 from asgiref.sync import iscoroutinefunction
-from django.conf import ENVIRONMENT_VARIABLE
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
@@ -76,9 +74,12 @@ class DjangoJobs(TypedDict, total=False):
 
 
 def _project() -> str:
-    """Name the project by the first part of its settings module; settings that a test overrides don't know theirs."""
-    module = getattr(django_settings, "SETTINGS_MODULE", None) or os.environ.get(ENVIRONMENT_VARIABLE, "")
-    return str(module).partition(".")[0]
+    """Name the project by the first part of its settings module."""
+    said: Any = django_settings
+    # What override_settings puts over the settings names no module; those below it do.
+    while not (module := getattr(said, "SETTINGS_MODULE", None)) and hasattr(said, "default_settings"):
+        said = said.default_settings
+    return str(module or "").partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from django_jobs.transitions import Change
 from django_jobs.worker.plan import Plan
 from django_jobs.worker.process import Process
 from tests.declaring import declared
-from tests.factories import queue_job, run_job, seconds
+from tests.factories import NOON, queue_job, run_job, seconds
 from tests.lifecycle.conftest import heard
 from tests.lifecycle.hearing import Heard, ended
 from tests.performing import POLICY
@@ -211,6 +211,20 @@ def test_a_worker_tells_of_its_start_and_its_end(heard: list[Heard], greet: AnyP
         "worker_started", None, {"identity": "web1:5:ab", "queues": {"default": 4}, "concurrency": 2}
     )
     assert stopped == Heard("worker_stopped", None, {"identity": "web1:5:ab", "written": True})
+
+
+@pytest.mark.django_db(transaction=True)
+def test_schedule_fired_is_sent_after_the_commit_with_the_jobs_and_the_next_tick(
+    heard: list[Heard], greet: AnyPerformer, frozen: FrozenClock
+) -> None:
+    made = Schedule.objects.create(name="minutely", cron="* * * * *", performer="shop.greet", missed="skip")
+    schedules.fire_due(connection)
+    frozen.advance(seconds(170))
+    schedules.fire_due(connection)
+    [job] = Job.objects.filter(schedule=made.name)
+    fired = {"name": "minutely", "job_ids": (job.pk,), "skipped": 1, "next_at": NOON + seconds(180)}
+    assert of(heard, "schedule_fired") == [Heard("schedule_fired", "minutely", fired)]
+    assert len(of(heard, "job_enqueued")) == 1
 
 
 # -- receivers that raise

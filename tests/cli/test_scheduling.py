@@ -63,7 +63,7 @@ def test_without_schedules_it_says_how_one_comes_to_be(jobs: Jobs) -> None:
 def shop(frozen: FrozenClock) -> Iterator[None]:
     """Have schedules of every kind: one that fires, one that is disabled, removed, bad, another's, not written yet."""
     with ExitStack() as until_the_end:
-        until_the_end.enter_context(declared(heartbeat, name="shop.heartbeat", schedule="* * * * *"))
+        until_the_end.enter_context(declared(heartbeat, name="shop.each_beat", schedule="* * * * *"))
         performer = until_the_end.enter_context(declared(report, name="shop.report", queue="reports"))
         with declared(report, name="shop.old", schedule="@daily"):
             look()
@@ -102,7 +102,7 @@ def test_schedules_are_listed_in_columns_with_what_is_to_be_known_of_each(jobs: 
         often           interval     reports  -         -
             Every 10 minutes; job shop.report; in code
             ! disabled: somebody has stopped it
-        shop.heartbeat  * * * * *    default  30 s ago  in 30 s
+        shop.each_beat  * * * * *    default  30 s ago  in 30 s
             Every minute (Europe/Paris), next Sun 2026-03-01 13:02; in code
         shop.old        @daily       -        -         -
             At 00:00 every day (Europe/Paris); in code
@@ -125,10 +125,10 @@ def test_no_line_of_the_list_is_wider_than_100_characters(jobs: Jobs) -> None:
 def test_in_json_each_schedule_has_the_same_keys(jobs: Jobs) -> None:
     found = json.loads(jobs("schedules", "--json"))
     assert [one["name"] for one in found] == [
-        "bad", "books", "by hand", "nightly", "often", "shop.heartbeat", "shop.old", "unwritten",
+        "bad", "books", "by hand", "nightly", "often", "shop.each_beat", "shop.old", "unwritten",
     ]  # fmt: skip
     assert found[5] == {
-        "name": "shop.heartbeat", "performer": "shop.heartbeat", "words": "Every minute", "cron": "* * * * *",
+        "name": "shop.each_beat", "performer": "shop.each_beat", "words": "Every minute", "cron": "* * * * *",
         "every_seconds": None, "time_zone": "Europe/Paris", "queue": "default",
         "last_at": "2026-03-01T12:01:00+00:00", "next_at": "2026-03-01T12:02:00+00:00", "enabled": True,
         "removed": False, "error": "", "origin": "code", "owner": "shop", "skipped": 0, "is_stored": True, "notes": [],
@@ -145,12 +145,12 @@ def test_notes_are_coloured_where_colours_are(jobs: Jobs) -> None:
 
 
 def test_what_is_due_says_so(jobs: Jobs, frozen: FrozenClock) -> None:
-    with declared(heartbeat, name="shop.heartbeat", schedule="* * * * *"):
+    with declared(heartbeat, name="shop.each_beat", schedule="* * * * *"):
         look()
         frozen.advance(timedelta(minutes=3))
         assert jobs("schedules") == shown("""
             NAME            WHEN       QUEUE    LAST  NEXT
-            shop.heartbeat  * * * * *  default  -     due
+            shop.each_beat  * * * * *  default  -     due
                 Every minute (Europe/Paris), next Sun 2026-03-01 13:01; in code
                 ! 2 min late: nothing fires it; does `runjobs` run?
         """)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -46,20 +47,36 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def sessions(condition: str = "true") -> int:
+    return len(session_ids(condition))
+
+
+def session_ids(condition: str = "true") -> set[int]:
     with connections["default"].cursor() as cursor:
         mine = "datname = current_database() and application_name = %s"
-        cursor.execute(f"select count(*) from pg_stat_activity where {mine} and {condition}", [MARK])
-        return int(cursor.fetchone()[0])
+        cursor.execute(f"select pid from pg_stat_activity where {mine} and {condition}", [MARK])
+        return {pid for (pid,) in cursor.fetchall()}
+
+
+MOMENT = 0.25
+"""Seconds that the server may take to end a session that was closed."""
 
 
 class Census:
-    """The most sessions that were seen at once while a test waited."""
+    """The most sessions that there were at once, and a moment later still."""
 
     def __init__(self) -> None:
         self.most = 0
+        self._looks: list[tuple[float, set[int]]] = []
+
+    def look(self) -> None:
+        now, ids = time.monotonic(), session_ids()
+        self._looks.append((now, ids))
+        before = [seen for at, seen in self._looks if at <= now - MOMENT]
+        if before:
+            self.most = max(self.most, len(ids & before[-1]))
 
     def all_ended(self, count: int) -> bool:
-        self.most = max(self.most, sessions())
+        self.look()
         return Job.objects.filter(state="SUCCESSFUL").count() == count
 
 

@@ -16,7 +16,7 @@ from django_jobs.models import Job
 from tests.system.fresh_app import FreshApp
 from tests.system.processes import children_of, lines, until, worker
 from tests.system.sites import SERVERS, UVICORN, Server, each_server, served
-from tests.system.test_connections import MARK, sessions, sockets_of
+from tests.system.test_connections import MARK, Census, sessions, sockets_of
 from tests.yard import jobs
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -283,11 +283,10 @@ class TestConnections:
             at_work: set[int] = set()
             until(lambda: at_work.add(site.works()) or len(at_work) == processes, what="all processes have a worker")
             jobs.count_users_and_append.later_many((str(marks),) for _ in range(200))
-            most = 0
-            while Job.objects.filter(state="SUCCESSFUL").count() < 200:
-                most = max(most, sessions())
+            census = Census()
+            until(lambda: census.all_ended(200), what="all jobs end")
             # Requests of these tests ask the database nothing.
-            assert most <= processes * (OWN + 2)
+            assert census.most <= processes * (OWN + 2)
             opened = Counter(socket for pid in at_work for socket in sockets_of(pid))
             # They listen at the socket of their parent.
             shared = {socket for socket, count in opened.items() if count > 1} - sockets_of(site.process.pid)
