@@ -223,7 +223,7 @@ def test_schedule_fired_is_sent_after_the_commit_with_the_jobs_and_the_next_tick
     schedules.fire_due(connection)
     [job] = Job.objects.filter(schedule=made.name)
     fired = {"name": "minutely", "job_ids": (job.pk,), "skipped": 1, "next_at": NOON + seconds(180)}
-    assert of(heard, "schedule_fired") == [Heard("schedule_fired", "minutely", fired)]
+    assert of(heard, "schedule_fired") == [Heard("schedule_fired", None, fired)]
     assert len(of(heard, "job_enqueued")) == 1
 
 
