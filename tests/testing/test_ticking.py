@@ -122,6 +122,7 @@ def test_only_ticks_for_the_queue_that_is_named_come(performer: AnyPerformer) ->
         run_jobs(queue="reports", until="1h")
         run_jobs(queue="default", until="1h")
     assert ran == [("its own", at(13)), ("shop.other", at(13))]
+    assert Job.objects.count() == 2
 
 
 @pytest.mark.usefixtures("frozen")
