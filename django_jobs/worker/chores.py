@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_jobs import clock, lifecycle, schedules
+from django_jobs import clock, lifecycle, schedules, signals
 from django_jobs.conf import settings
 from django_jobs.worker.link import Link
 from django_jobs.worker.reclaimer import INTERVAL, Reclaimer
@@ -67,11 +68,22 @@ class Firing:
     def look(self, connection: BaseDatabaseWrapper) -> int:
         """Queue the jobs of ticks that are due, and say how many."""
         if clock.monotonic() >= self._declare_at:
-            if not (self._is_declared and schedules.counts(connection, self._code)):
+            did_count = self._is_declared
+            if not (did_count and schedules.counts(connection, self._code)):
                 self._is_declared = schedules.declare(connection, self._code)
+            if did_count and not self._is_declared and self._code.schedules:
+                self._tell_of_another()
             self._declare_at = clock.monotonic() + (CHECK_INTERVAL if self._is_declared else DECLARE_INTERVAL)
         fired, self._pause = schedules.fire_due(connection)
         return fired
+
+    def _tell_of_another(self) -> None:
+        """Say that what this code declares is no longer what counts: in a deploy that is as it should be."""
+        message = (
+            f"another release of {self._code.owner or 'this project'} declares other schedules, and these count now; "
+            "where it is another project, give each a name by the setting DJANGO_JOBS['OWNER']"
+        )
+        signals.tell(signals.odd, None, message=message, exception=None, level=logging.WARNING)
 
     def pause(self) -> float:
         """Give the seconds until the next tick, and not too many: a schedule may be added."""

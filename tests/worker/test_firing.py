@@ -110,6 +110,26 @@ def test_a_release_that_waits_looks_every_half_minute_and_fires_what_counts_mean
     assert Job.objects.filter(schedule="other").count() == 2
 
 
+def test_it_is_told_once_that_another_release_counts_now(
+    firing: Firing, frozen: FrozenClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a deploy that is as it should be; of two projects that are called the same, it isn't."""
+    look(firing)
+    other = release("other")
+    schedules.declare(connections["default"], other)
+    for _ in range(10):
+        frozen.advance(seconds(30))
+        beat(other)
+        look(firing)
+    told = [record.message for record in caplog.records if "another release" in record.message]
+    assert told == [
+        (
+            "another release of tests declares other schedules, and these count now; where it is another project, give "
+            "each a name by the setting DJANGO_JOBS['OWNER']"
+        )
+    ]
+
+
 def test_a_release_that_counts_looks_every_minute_whether_it_still_does(firing: Firing, frozen: FrozenClock) -> None:
     """A deploy that is taken back leaves the old workers running, and the rows as the new release wanted them."""
     look(firing)
