@@ -135,8 +135,8 @@ def take(queue: str, lease: Duration | None = None) -> Taken | None:
 def ack(claim: Taken) -> bool:
     """Delete the row, whose work is done; in a transaction of the caller's both are committed together.
 
-    False says that this claim holds it no more: somebody took it after the lease was over, or it was cancelled or is
-    gone. Then whoever has the row now does its work, so take yours back if you can.
+    False says that this claim holds it no more: the lease was over when somebody came to take from the queue, or the
+    row was cancelled or is gone. Then whoever takes it next does its work, so take yours back if you can.
     """
     refuse_in_event_loop("ack", "aack")
     return lifecycle.ack(Lease(claim.id, claim.token), using=settings().database)

@@ -420,8 +420,8 @@ def test_o53_o54_ten_years_of_any_line_are_as_brute_force_finds_them(line: Line,
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("zone", ZONES)
 @settings(max_examples=200, deadline=None)
-@given(lines)
-def test_o53_o54_two_hundred_lines_in_eight_zones_are_as_brute_force_finds_them(line: Line) -> None:
-    for zone in ZONES:
-        check(line, zone)
+@given(line=lines)
+def test_o53_o54_two_hundred_lines_in_each_of_eight_zones_are_as_brute_force_finds_them(zone: str, line: Line) -> None:
+    check(line, zone)

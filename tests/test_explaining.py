@@ -70,6 +70,10 @@ def test_a_paused_queue_is_named_with_who_and_why() -> None:
     assert explain(seen(pause=pause)) == [
         'Queue mail has been paused for 10 min by ann: the server moves. It goes on with queues["mail"].resume().'
     ]
+    broken = PauseSeen(since=before(600), by="a\nnn", reason="the server\n\nmoves")
+    assert explain(seen(pause=broken)) == [
+        'Queue mail has been paused for 10 min by a nn: the server moves. It goes on with queues["mail"].resume().'
+    ]
     assert explain(seen(pause=PauseSeen(since=before(600), by="", reason=""))) == [
         'Queue mail has been paused for 10 min. It goes on with queues["mail"].resume().'
     ]

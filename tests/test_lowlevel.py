@@ -515,6 +515,7 @@ def test_a_row_that_is_cancelled_while_it_waits_is_taken_no_more_and_stays(froze
 def test_who_has_a_row_that_was_cancelled_hears_of_it(verb: Any) -> None:
     job = read(push("mail", 1))
     claim = taken()
+    until = read(job.pk).lease_expires_at
     job.cancel()
     if verb is ack:
         assert ack(claim) is False
@@ -524,6 +525,7 @@ def test_who_has_a_row_that_was_cancelled_hears_of_it(verb: Any) -> None:
     job.refresh_from_db()
     # Who extends hasn't stopped yet; the others have.
     assert (job.state, job.worker) == ("CANCELLED", "take:mail" if verb is extend else None)
+    assert job.lease_expires_at == (until if verb is extend else None)
 
 
 def test_a_cancelled_row_that_its_consumer_forgot_is_let_go_by_the_next_take(frozen: FrozenClock) -> None:

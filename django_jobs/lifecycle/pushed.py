@@ -74,11 +74,14 @@ def put_back(row: TakenRow, *, failure: Failure, delay: timedelta, max_attempts:
 
 
 def extend(lease: Lease, *, lasting: timedelta, using: str) -> datetime:
-    """Let a row be held for so long from now, and say until when. Raises LeaseLost, also where it was cancelled."""
-    held = pushed.extend(store_for(using), connections[using], lease, lasting=lasting)
-    if held is None or held[0] is not State.RUNNING:
+    """Let a row be held for so long from now, and say until when. Raises LeaseLost, also where it was cancelled.
+
+    A cancelled one is held for no longer than it was to be: its consumer has heard of that, and may still be at it.
+    """
+    until = pushed.extend(store_for(using), connections[using], lease, lasting=lasting)
+    if until is None:
         raise _lost(lease, "extended")
-    return held[1]
+    return until
 
 
 def pushed_counts(*, using: str) -> dict[str, pushed.Counts]:

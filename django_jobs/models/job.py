@@ -140,6 +140,18 @@ class JobQuerySet(models.QuerySet["Job", "Job"]):
         """Do as `cancel`, from async code."""
         return await sync_to_async(self.cancel)(reason)
 
+    async def astored_names(self) -> list[str]:
+        """Do as `stored_names`, from async code."""
+        return await sync_to_async(self.stored_names)()
+
+    async def acounts(self) -> dict[str, dict[str, int]]:
+        """Do as `counts`, from async code."""
+        return await sync_to_async(self.counts)()
+
+    async def aprune(self) -> int:
+        """Do as `prune`, from async code."""
+        return await sync_to_async(self.prune)()
+
     def prune(self) -> int:
         """Delete all finished jobs whose keeping is over, whatever this QuerySet filters, and say how many went."""
         self._for_write = True
@@ -470,6 +482,8 @@ class Job(models.Model):
 
         It is read anew, with its queue, the workers, and how many due jobs come before it; this instance stays.
         """
+        if self._state.adding:
+            return "It isn't queued yet: it has an id after the commit of the transaction."
         return explained(self.pk, using=self._written_at())
 
     async def aexplain(self) -> str:

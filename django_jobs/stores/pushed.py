@@ -92,11 +92,8 @@ update {{job}} as job set STATE, max_attempts = %(max_attempts)s, errors = {{app
 PUT_BACK = _PUT_BACK.replace("STATE", "state = 'READY', run_at = {later:%(delay)s}")
 FAIL = _PUT_BACK.replace("STATE", "state = 'FAILED', finished_at = {now}, fingerprint = %(fingerprint)s")
 
-# A cancelled row is held until its consumer has stopped, which hears of that here.
-EXTEND = """
-update {job} as job set lease_expires_at = {later:%(lease)s}
-where job.id = %(id)s and job.token = %(token)s and job.worker is not null
-{returning:state, lease_expires_at}
+EXTEND = f"""
+update {{job}} as job set lease_expires_at = {{later:%(lease)s}} {_IS_OURS} {{returning:lease_expires_at}}
 """
 
 # What the index doesn't know stands in a `case`, as in the chores. Holders are told from most workers by their first
@@ -206,12 +203,10 @@ def fail(
     return bool(store.run(connection, FAIL, values))
 
 
-def extend(
-    store: Store, connection: BaseDatabaseWrapper, lease: Lease, *, lasting: timedelta
-) -> tuple[State, datetime] | None:
-    """Let a row be held for so long from now, and give its state and until when; None where this lease holds none."""
+def extend(store: Store, connection: BaseDatabaseWrapper, lease: Lease, *, lasting: timedelta) -> datetime | None:
+    """Let a row be taken for so long from now, and give until when; None where this lease holds none."""
     rows = store.run(connection, EXTEND, {**lease._asdict(), "lease": lasting.total_seconds()})
-    return (State(rows[0][0]), clock.read(rows[0][1])) if rows else None
+    return clock.read(rows[0][0]) if rows else None
 
 
 def stats(store: Store, connection: BaseDatabaseWrapper) -> dict[str, Counts]:

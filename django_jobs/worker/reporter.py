@@ -72,7 +72,7 @@ class Reporter:
         with self._writing:
             if unwritten := self._unwritten():
                 with self._link.connected() as connection:
-                    written = lifecycle.report(connection, unwritten)
+                    written = _written(connection, unwritten)
                 for lease in written:
                     self._written[lease] = unwritten[lease]
                 self._used_at = clock.monotonic()
@@ -153,6 +153,18 @@ class Direct:
         last = {claim.lease: self._last[claim.lease] for claim, ending in runs if _is_wanted(ending, claim, self._last)}
         if last:
             _write(connection, last)
+
+
+def _written(connection: BaseDatabaseWrapper, noted: dict[Lease, Progress]) -> Iterable[Lease]:
+    """Write values, and give the leases that needn't be tried again: one that is refused keeps no other from its own."""
+    try:
+        return lifecycle.report(connection, noted)
+    except (DatabaseError, InterfaceError) as error:
+        if is_away(error):
+            raise
+    for lease, value in noted.items():
+        _write(connection, {lease: value})
+    return noted
 
 
 def _is_wanted(ending: object, claim: Claim, last: dict[Lease, Progress]) -> bool:

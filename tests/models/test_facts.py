@@ -97,6 +97,10 @@ def test_a_row_that_is_gone_says_so() -> None:
     assert job.explain() == f"Job {job.pk} is no longer here: it was deleted, or its keeping was over."
 
 
+def test_a_job_that_is_not_queued_yet_is_not_called_deleted() -> None:
+    assert Job(name="shop.greet").explain().startswith("It isn't queued yet")
+
+
 def test_errors_that_somebody_wrote_over_harm_nothing() -> None:
     for errors in ({}, [], [5], "text", None):
         job_id = run_job().id

@@ -112,6 +112,13 @@ def test_counts_of_nothing_are_empty() -> None:
     assert Job.objects.counts() == {}
 
 
+def test_async_code_lists_counts_and_prunes_too() -> None:
+    queue_job(queue="mail")
+    assert waited(Job.objects.astored_names()) == ["shop.greet"]
+    assert waited(Job.objects.in_queue("mail").acounts()) == Job.objects.counts()
+    assert waited(Job.objects.aprune()) == 0
+
+
 # -- verbs on QuerySets
 
 

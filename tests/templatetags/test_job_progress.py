@@ -143,6 +143,13 @@ def test_everything_is_escaped() -> None:
     assert 'aria-label="&quot;&gt;&lt;b&gt;x&lt;/b&gt;"' in html
 
 
+def test_a_page_that_escapes_nothing_else_has_no_say_in_it() -> None:
+    tag = "{% autoescape off %}{% job_progress job label=name %}{% endautoescape %}"
+    html = page(running(1, 2, "<script>alert('1')</script>"), tag, name='"><b>x</b>')
+    assert "<script>alert" not in html
+    assert "<b>" not in html
+
+
 def test_nothing_stands_inline() -> None:
     html = page(running(1, 2))
     assert "style=" not in html
