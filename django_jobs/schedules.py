@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.db import DataError, IntegrityError
+from django.db import DatabaseError, InterfaceError, OperationalError
 
 from django_jobs import clock, signals, ticks
 from django_jobs.conf import settings
-from django_jobs.cron import Cron
+from django_jobs.cron import Cron, parse, zone_of
 from django_jobs.failures import shown
 from django_jobs.lifecycle import scheduling
-from django_jobs.performers import AnyPerformer, Performer
+from django_jobs.performers import AnyPerformer, Performer, find_performer
 from django_jobs.performers import scheduling as declaring
 from django_jobs.performers.scheduling import Declared
 from django_jobs.records import NewJob, ScheduleRow
@@ -73,7 +73,7 @@ def fire_due(
                 delay = min(delay, AGAIN)
                 continue
             fired, next_at = moved_on
-            count, moved = count + fired, moved + 1
+            count, moved = count + fired, moved + (next_at is not None)
         if next_at is not None:
             delay = min(delay, max(0.0, (next_at - row.now).total_seconds()))
     # As many as are read at a time were due, so there may be more.
@@ -93,15 +93,18 @@ def _place(connection: BaseDatabaseWrapper, row: ScheduleRow) -> tuple[int, date
 
 def _fire(connection: BaseDatabaseWrapper, row: ScheduleRow, next_at: datetime) -> tuple[int, datetime | None] | None:
     """Queue the jobs of a schedule's due ticks; None where it is somebody else who does, or has its row just now."""
-    due = ticks.due(_timing(row), next_at, row.now, missed=row.missed, ends=row.ends)
-    jobs = [(tick, job) for tick in due.ticks if (job := _job(row, tick)) is not None]
-    if len(jobs) < len(due.ticks):
+    if find_performer(row.performer) is None:
         if row.now - next_at <= PATIENCE:
             return 0, None
         raise _Unfireable(f"no performer is named {row.performer} where schedules are fired")
+    due = ticks.due(_timing(row), next_at, row.now, missed=row.missed, ends=row.ends)
+    jobs = [(tick, _job(row, tick)) for tick in due.ticks]
     try:
         ids = scheduling.fire(connection, row, jobs, skipped=due.skipped, next_at=due.next_at)
-    except (IntegrityError, DataError) as error:
+    except DatabaseError as error:
+        if isinstance(error, (OperationalError, InterfaceError)):
+            # It is about the connection.
+            raise
         # A constraint or a trigger of the project's own, or a column that somebody wrote past all checks. What follows
         # the first line is about the row, which is another one each time.
         said, _, _ = shown(error).partition("\n")
@@ -109,8 +112,8 @@ def _fire(connection: BaseDatabaseWrapper, row: ScheduleRow, next_at: datetime) 
     return None if ids is None else (len(ids), due.next_at)
 
 
-def _job(row: ScheduleRow, tick: datetime) -> NewJob | None:
-    """Prepare the job of a tick; None where nobody knows its performer here. It may start at once where it is late."""
+def _job(row: ScheduleRow, tick: datetime) -> NewJob:
+    """Prepare the job of a tick. It may start at once where it is late."""
     try:
         run_at = max(ticks.jittered(row.name, tick, row.jitter), row.now)
         job = declaring.fired(
@@ -119,7 +122,8 @@ def _job(row: ScheduleRow, tick: datetime) -> NewJob | None:
     except Exception as error:
         # What is in the row may be anybody's, and a key is made by user code.
         raise _Unfireable(f"its job can't be queued: {shown(error)}") from error
-    if job is None or row.overlap != "skip":
+    assert job is not None, "its performer was there a moment ago"
+    if row.overlap != "skip":
         return job
     if job.key is not None:
         raise _Unfireable(
@@ -189,7 +193,7 @@ def _readable(schedule: object, time_zone: str | None) -> tuple[Timing, datetime
     if isinstance(schedule, timedelta):
         return declaring.timing_of("", schedule.total_seconds(), zone), None, None
     if isinstance(schedule, str):
-        return declaring.timing_of(schedule, None, zone), None, None
+        return parse(schedule, zone=zone_of(zone)), None, None
     if isinstance(schedule, Performer):
         found: Any = next((one for one in declaring.declared() if one.name == schedule.name), None)
         if found is None:
@@ -220,8 +224,8 @@ class CodeSet:
 
     @property
     def said(self) -> str:
-        """What workers of this release say of it; '' where it declares none."""
-        return scheduling.said_of(self.owner, self.hash) if self.schedules else ""
+        """What workers of this release say of it."""
+        return scheduling.said_of(self.owner, self.hash)
 
 
 def code_set() -> CodeSet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -41,8 +42,8 @@ def first_tick(
     timing: Timing, after: datetime, *, starts: datetime | None = None, ends: datetime | None = None
 ) -> datetime | None:
     """Give the first tick after a moment, not before `starts` nor after `ends`; None where there is none."""
-    begin = after if starts is None else max(after, starts - MOMENT)
     try:
+        begin = after if starts is None or starts <= after else starts - MOMENT
         tick = timing.next_after(begin)
     except (ValueError, OverflowError):
         return None
@@ -83,11 +84,11 @@ def _overdue(timing: Timing, next_at: datetime, now: datetime, ends: datetime | 
     if len(found) <= MOST_COUNTED:
         return found, 0
     span = MISSED_AFTER
-    while len(newest := list(islice(_until(timing, max(now - span, found[-1]), now, ends), MOST_COUNTED))) < MOST_FIRED:
+    while len(newest := deque(_until(timing, max(now - span, found[-1]), now, ends), MOST_FIRED)) < MOST_FIRED:
         if now - span < found[-1]:
             break
         span *= 2
-    return (newest, len(found)) if newest else (found, 0)
+    return ([*newest], len(found)) if newest else (found, 0)
 
 
 def _until(timing: Timing, after: datetime, now: datetime, ends: datetime | None) -> Iterator[datetime]:

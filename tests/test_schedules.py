@@ -23,6 +23,7 @@ from django_jobs.records import WorkerLife
 from django_jobs.schedules import CodeSet, Tick
 from tests.declaring import declared
 from tests.factories import NOON, seconds
+from tests.stores.refusing import refused_queue
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("frozen")]
 
@@ -274,6 +275,18 @@ def test_o59_a_release_that_declares_none_any_more_is_a_release_too(frozen: Froz
     assert firing() == []
 
 
+def test_o59_while_workers_of_a_release_that_declares_none_are_alive_an_old_one_revives_nothing(
+    frozen: FrozenClock,
+) -> None:
+    old, none = code("a"), code()
+    declare(old)
+    declare(none)
+    frozen.advance(seconds(121))
+    beat(none)
+    assert declare(old) is False
+    assert firing() == []
+
+
 def test_a_project_that_declares_none_writes_nothing(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(2):
         assert declare(code())
@@ -513,7 +526,7 @@ def test_o58_a_saved_edit_fires_from_its_next_time_on(performer: AnyPerformer, f
     frozen.advance(timedelta(hours=2))
     made.cron = "0 13 * * *"
     made.save()
-    assert (made.version, made.next_at) == (2, None)
+    assert (made.version, made.next_at) == (2, minute(60) + timedelta(days=1))
     assert fire() == 0
     assert row().next_at == minute(60) + timedelta(days=1)
 
@@ -522,7 +535,32 @@ def test_an_edit_of_some_fields_raises_the_version_too(performer: AnyPerformer) 
     made = minutely()
     made.queue = "slow"
     made.save(update_fields=["queue"])
-    assert (row().queue, row().version, row().next_at) == ("slow", 2, None)
+    assert (row().queue, row().version, row().next_at) == ("slow", 2, minute(1))
+
+
+def test_two_edits_from_one_picture_raise_the_version_twice(performer: AnyPerformer) -> None:
+    minutely()
+    one, other = row(), row()
+    one.save()
+    other.save()
+    assert (one.version, other.version, row().version) == (2, 3, 3)
+
+
+def test_a_schedule_that_is_made_or_switched_on_has_its_next_tick_at_once(
+    performer: AnyPerformer, frozen: FrozenClock
+) -> None:
+    made = Schedule.objects.create(name="nightly", cron="* * * * *", performer="shop.report")
+    assert (made.next_at, row().next_at) == (minute(1), minute(1))
+    made.disable()
+    assert (made.next_at, row().next_at) == (None, None)
+    frozen.advance(seconds(3600))
+    made.enable()
+    assert (made.next_at, row().next_at) == (minute(61), minute(61))
+
+
+def test_a_schedule_that_is_made_disabled_has_no_next_tick(performer: AnyPerformer) -> None:
+    made = Schedule.objects.create(name="nightly", cron="* * * * *", performer="shop.report", enabled=False)
+    assert (made.next_at, row().next_at) == (None, None)
 
 
 # -- O60: overlap
@@ -588,6 +626,16 @@ def test_a_performer_with_a_key_of_its_own_may_overlap_as_its_key_says(frozen: F
     assert (ticks_of(), row().skipped) == ([minute(1)], 1)
 
 
+def test_a_key_that_is_held_for_a_while_is_free_when_that_is_over(frozen: FrozenClock) -> None:
+    with declared(report, name="shop.report", unique="k", unique_for="90s"):
+        minutely()
+        for number in range(1, 5):
+            frozen.move_to(minute(number))
+            fire()
+            work_one()
+    assert (ticks_of(), row().skipped) == ([minute(1), minute(3)], 2)
+
+
 # -- jitter, starts, ends
 
 
@@ -623,6 +671,7 @@ def test_there_is_no_tick_before_the_start_or_after_the_end(performer: AnyPerfor
         ({"time_zone": "Mars/Phobos"}, "time zone 'Mars/Phobos'"),
         ({"cron": "", "every_seconds": 0}, "an interval of 0.0 seconds"),
         ({"cron": ""}, "an interval of None seconds"),
+        ({"cron": "", "every_seconds": 60, "time_zone": "Mars/Phobos"}, "time zone 'Mars/Phobos'"),
     ],
 )
 def test_o55_a_bad_row_is_put_aside_with_its_error_and_others_go_on(
@@ -715,6 +764,53 @@ def test_overlap_and_a_key_of_the_performers_are_told(frozen: FrozenClock) -> No
         frozen.advance(seconds(60))
         assert fire() == 0
     assert row().error.startswith("overlap=skip is a unique key, and shop.report has one of its own")
+
+
+def test_o55_a_schedule_whose_jobs_a_trigger_of_the_projects_refuses_keeps_no_other(
+    performer: AnyPerformer, frozen: FrozenClock
+) -> None:
+    minutely(name="a", queue="closed")
+    minutely(name="good")
+    frozen.advance(seconds(60))
+    with refused_queue(connections["default"], "closed"):
+        assert fire() == 1
+        assert row("a").error.startswith("its job can't be queued: ")
+        assert "closed, says the shop" in row("a").error
+        assert ticks_of("good") == [minute(1)]
+        frozen.advance(seconds(60))
+        assert fire() == 1
+    # It is looked at again, now and then, beside the others.
+    assert fire() == 1
+    assert (row("a").error, ticks_of("a")) == ("", [minute(2)])
+
+
+def test_o55_more_rows_than_are_looked_at_that_have_no_tick_left_neither_stop_the_others_nor_keep_anybody_awake(
+    performer: AnyPerformer, frozen: FrozenClock
+) -> None:
+    over = {"cron": "0 0 1 1 *", "time_zone": "UTC", "performer": "shop.report", "ends": NOON + timedelta(days=3)}
+    Schedule.objects.bulk_create(
+        Schedule(name=f"over {number}", **over) for number in range(2 * scheduling.MOST_LOOKED_AT)
+    )
+    minutely(name="good")
+    for number in range(1, 4):
+        frozen.move_to(minute(number))
+        fired, pause = schedules.fire_due(connections["default"])
+        assert (fired, pause) == (1, 20.0)
+    assert ticks_of("good") == [minute(1), minute(2), minute(3)]
+
+
+def test_o55_a_row_that_can_fire_again_has_its_turn_beside_more_that_wait_than_are_looked_at(
+    performer: AnyPerformer, frozen: FrozenClock
+) -> None:
+    minutely(name="bad")
+    Schedule.objects.update(error="it was once")
+    later = {"cron": "0 * * * *", "performer": "shop.report", "next_at": minute(60)}
+    Schedule.objects.bulk_create(
+        Schedule(name=f"later {number}", **later) for number in range(scheduling.MOST_LOOKED_AT)
+    )
+    frozen.move_to(minute(1))
+    assert fire() == 1
+    assert (ticks_of("bad"), row("bad").error) == ([minute(1)], "")
 
 
 def test_a_bad_row_keeps_nobody_awake(performer: AnyPerformer, frozen: FrozenClock) -> None:

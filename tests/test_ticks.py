@@ -70,6 +70,16 @@ def test_o56_of_three_hours_of_minutes_one_job_is_left_or_none_or_a_hundred() ->
     assert (every.skipped, every.next_at) == (81, next_at)
 
 
+def test_o56_of_a_burst_that_is_longer_than_what_is_counted_the_newest_are_fired() -> None:
+    # The seconds of one hour a day, of which many days were missed.
+    hourly = parse("* * 3 * * *", zone=UTC_ZONE)
+    began = at("03:00") - timedelta(days=9)
+    found = due(hourly, began, at("12:00"), missed="all")
+    last = at("03:59") + timedelta(seconds=59)
+    assert found.ticks == tuple(last - timedelta(seconds=99 - number) for number in range(100))
+    assert found.next_at == at("03:00") + timedelta(days=1)
+
+
 def test_o56_a_month_of_seconds_is_not_counted_to_its_end() -> None:
     began = NOON - timedelta(days=30)
     for missed, count in (("once", 1), ("skip", 1), ("all", 100)):

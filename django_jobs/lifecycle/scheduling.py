@@ -15,6 +15,7 @@ from django.db import OperationalError, connections
 from django_jobs import signals
 from django_jobs.conf import settings
 from django_jobs.lifecycle.batches import together
+from django_jobs.lifecycle.keys import clear
 from django_jobs.lifecycle.queueing import Insertion
 from django_jobs.records import NewJob, ScheduleRow
 from django_jobs.stores import scheduled, store_for
@@ -61,6 +62,9 @@ def fire(
         with together(connection):
             if not scheduled.fire(store, connection, row, last_at=last_at, next_at=next_at, skipped=skipped):
                 return None
+            if keys := [job.key for _, job in jobs if job.key is not None]:
+                # One that was kept for a while after its job's end may be free by now.
+                clear(connection, keys)
             inserted = scheduled.insert_fired(store, connection, row, jobs) if jobs else {}
             if left_out := len(jobs) - len(inserted):
                 scheduled.leave_out(store, connection, row, count=left_out)
@@ -81,10 +85,11 @@ def set_aside(connection: BaseDatabaseWrapper, row: ScheduleRow, *, error: str) 
     return scheduled.set_aside(store_for(connection.alias), connection, row, error=error)
 
 
-def switch(schedule_id: int, *, enabled: bool, using: str | None = None) -> bool:
-    """Have a schedule fire from now on, or no more, in the caller's transaction, and say whether that is new."""
+def switch(schedule_id: int, *, enabled: bool, next_at: datetime | None, using: str | None = None) -> bool:
+    """Have a schedule fire from `next_at` on, or no more, in the caller's transaction, and say whether that is new."""
     connection = connections[using or settings().database]
-    return scheduled.switch(store_for(connection.alias), connection, schedule_id, enabled=enabled)
+    store = store_for(connection.alias)
+    return scheduled.switch(store, connection, schedule_id, enabled=enabled, next_at=next_at)
 
 
 # -- the code's schedules

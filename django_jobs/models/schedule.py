@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db import models, router
+from django.db import connections, models, router
+from django.db.models import F
 from django.utils.translation import gettext_lazy as _
 
+from django_jobs import lifecycle, ticks
 from django_jobs.conf import settings
 from django_jobs.lifecycle import scheduling
 from django_jobs.models.fields import InstantField
@@ -108,13 +111,27 @@ class Schedule(models.Model):
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Write the row, to fire from its next time on. Raises ValueError for what no schedule can have."""
-        timing_of(self.cron, self.every_seconds, self.time_zone or settings().time_zone)
-        changed = {"version": self.version + (0 if self._state.adding else 1), "next_at": None, "error": ""}
+        using = kwargs.get("using") or router.db_for_write(type(self), instance=self)
+        for name in ("starts", "ends"):
+            field: Any = self._meta.get_field(name)
+            setattr(self, name, field.to_python(getattr(self, name)))
+        is_new = self._state.adding
+        version: Any = self.version if is_new else F("version") + 1
+        changed = {"version": version, "next_at": self._first_tick(using), "error": ""}
         for name, value in changed.items():
             setattr(self, name, value)
         if (fields := kwargs.get("update_fields")) is not None:
             kwargs["update_fields"] = {*fields, *changed}
         super().save(*args, **kwargs)
+        if not is_new:
+            self.refresh_from_db(using=using, fields=["version"])
+
+    def _first_tick(self, using: str) -> datetime | None:
+        """Find the first tick from now on, by the database's clock; None where it doesn't fire."""
+        timing = timing_of(self.cron, self.every_seconds, self.time_zone or settings().time_zone)
+        if not self.enabled or self.removed:
+            return None
+        return ticks.first_tick(timing, lifecycle.pulse(connections[using]).now, starts=self.starts, ends=self.ends)
 
     def clean(self) -> None:
         """Check what a form was given. Raises ValidationError, by field."""
@@ -126,6 +143,8 @@ class Schedule(models.Model):
         if (performer := find_performer(self.performer)) is None:
             message = f"no job is named {self.performer}; there are {', '.join(registered())}"
             raise ValidationError({"performer": message})
+        if not isinstance(self.args, list) or not isinstance(self.kwargs, dict):
+            raise ValidationError({"args": "give a list of arguments, and an object of those by name"})
         try:
             performer.check_fit(self.args, self.kwargs)
         except TypeError as error:
@@ -143,7 +162,9 @@ class Schedule(models.Model):
 
     def _switched(self, *, enabled: bool) -> bool:
         using = router.db_for_write(type(self), instance=self)
-        is_new = scheduling.switch(self.pk, enabled=enabled, using=using)
+        self.refresh_from_db(using=using)
+        self.enabled = enabled
+        is_new = scheduling.switch(self.pk, enabled=enabled, next_at=self._first_tick(using), using=using)
         self.refresh_from_db(using=using)
         return is_new
 

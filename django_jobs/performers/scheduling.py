@@ -178,8 +178,9 @@ def hash_of(schedules: Iterable[Declared]) -> str:
 
 def timing_of(line: str, every_seconds: float | None, zone: str) -> Timing:
     """Give when a schedule fires, of a cron line in a zone or an interval. Raises TypeError or ValueError."""
+    at_home = cron.zone_of(zone)
     if line:
-        return cron.parse(line, zone=cron.zone_of(zone))
+        return cron.parse(line, zone=at_home)
     if every_seconds is None or not LEAST.total_seconds() <= every_seconds <= durations.LONGEST.total_seconds():
         message = (
             f"an interval of {every_seconds!r:.80} seconds: give a tenth of a second or more, and not more than a "

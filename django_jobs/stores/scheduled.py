@@ -26,12 +26,19 @@ _COLUMNS = """schedule.id, schedule.name, schedule.owner, schedule.version, sche
 
 _FIRES = "schedule.enabled = {boolean:1} and schedule.removed = {boolean:0}"
 
-# What has no next tick yet comes first, then what is due for the longest, then what comes next; what can't fire, last.
+# What is due for the longest, and then what comes next; beside those as many of what has no next tick or can't fire.
+# These are drawn, since any number of them may stay so: each has its turn at some look, and keeps nobody from his.
 SOONEST = f"""
-select {_COLUMNS} from {{schedule}} as schedule
-where {_FIRES} and (schedule.ends is null or schedule.ends >= {{now}} or schedule.next_at is not null)
-order by case when schedule.error = '' then 0 else 1 end, case when schedule.next_at is null then 0 else 1 end,
-  schedule.next_at, schedule.id limit %(limit)s
+select * from (
+  select {_COLUMNS} from {{schedule}} as schedule
+  where {_FIRES} and schedule.error = '' and schedule.next_at is not null
+  order by schedule.next_at, schedule.id limit %(limit)s) as soon
+union all
+select * from (
+  select {_COLUMNS} from {{schedule}} as schedule
+  where {_FIRES} and (schedule.error <> '' or schedule.next_at is null)
+    and (schedule.ends is null or schedule.ends >= {{now}} or schedule.next_at is not null)
+  order by random() limit %(limit)s) as aside
 """
 
 # A row that somebody has locked is passed over, so that one schedule holds up no other.
@@ -73,7 +80,7 @@ returning id
 
 # Whatever passed while it was disabled is not made up for: its next tick is found anew.
 SWITCH = """
-update {schedule} as schedule set enabled = {boolean:%(enabled)s}, next_at = null, error = '',
+update {schedule} as schedule set enabled = {boolean:%(enabled)s}, next_at = {instant:%(next_at)s}, error = '',
   version = schedule.version + 1
 where schedule.id = %(id)s and schedule.enabled <> {boolean:%(enabled)s}
 returning id
@@ -145,7 +152,7 @@ WHOLE = (
 
 
 def soonest(store: Store, connection: BaseDatabaseWrapper, *, limit: int) -> list[ScheduleRow]:
-    """Read schedules that fire, those without a next tick first, then by it; each says what time it is."""
+    """Read schedules that fire, by their next ticks, and then some that have none or can't; each says the time."""
     return [_read(row) for row in store.run(connection, SOONEST, {"limit": limit})]
 
 
@@ -195,9 +202,12 @@ def insert_fired(
     return {ticks[written]: job_id for written, job_id in inserted.items()}
 
 
-def switch(store: Store, connection: BaseDatabaseWrapper, schedule_id: int, *, enabled: bool) -> bool:
-    """Have a schedule fire from now on, or no more, and say whether that is new."""
-    return bool(store.run(connection, SWITCH, {"id": schedule_id, "enabled": enabled}))
+def switch(
+    store: Store, connection: BaseDatabaseWrapper, schedule_id: int, *, enabled: bool, next_at: datetime | None
+) -> bool:
+    """Have a schedule fire from `next_at` on, or no more, and say whether that is new."""
+    values = {"id": schedule_id, "enabled": enabled, "next_at": _written(store, next_at)}
+    return bool(store.run(connection, SWITCH, values))
 
 
 def named(store: Store, connection: BaseDatabaseWrapper, names: Iterable[str], *, owner: str) -> list[ScheduleRow]:

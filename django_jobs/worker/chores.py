@@ -51,6 +51,9 @@ def duties() -> tuple[Duty, ...]:
     )
 
 
+SOON = 1.0
+"""Seconds after which a duty comes again that failed, and would have said itself when."""
+
 DECLARE_INTERVAL, CHECK_INTERVAL = 30.0, 60.0
 """Seconds after which a release that waits for another one to go looks again whether it has, and after which one that
 counts looks whether it still does: another may have come since, and have been taken back."""
@@ -136,6 +139,9 @@ class Chores:
                     found = duty.do(connection)
             except Exception as error:  # noqa: BLE001 - told below, when the others are done
                 errors.append(error)
+                if duty.pause is not None:
+                    # Nobody knows how soon there would have been something to do.
+                    self._due[duty.name] = clock.monotonic() + SOON
                 continue
             if duty.pause is not None:
                 self._due[duty.name] = clock.monotonic() + duty.pause()

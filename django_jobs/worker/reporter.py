@@ -156,7 +156,7 @@ class Direct:
 
 
 def _written(connection: BaseDatabaseWrapper, noted: dict[Lease, Progress]) -> Iterable[Lease]:
-    """Write values, and give the leases that needn't be tried again: one that is refused keeps no other from its own."""
+    """Write values, one refused or not, each; and give the leases that needn't be tried again."""
     try:
         return lifecycle.report(connection, noted)
     except (DatabaseError, InterfaceError) as error:

@@ -57,8 +57,8 @@ def session_ids(condition: str = "true") -> set[int]:
         return {pid for (pid,) in cursor.fetchall()}
 
 
-MOMENT = 0.25
-"""Seconds that the server may take to end a session that was closed."""
+MOMENT = 1.0
+"""Seconds that the server may take to end a session that was closed; a busy machine needs them."""
 
 
 class Census:
@@ -67,6 +67,7 @@ class Census:
     def __init__(self) -> None:
         self.most = 0
         self._looks: list[tuple[float, set[int]]] = []
+        self._until = time.monotonic() + 2 * MOMENT
 
     def look(self) -> None:
         now, ids = time.monotonic(), session_ids()
@@ -76,8 +77,9 @@ class Census:
             self.most = max(self.most, len(ids & before[-1]))
 
     def all_ended(self, count: int) -> bool:
+        """Look once more, and say whether all jobs have ended, and there was time for looks that can be compared."""
         self.look()
-        return Job.objects.filter(state="SUCCESSFUL").count() == count
+        return Job.objects.filter(state="SUCCESSFUL").count() == count and time.monotonic() > self._until
 
 
 @pytest.mark.parametrize(("processes", "own"), [("2", SUPERVISOR + 2), ("0", SUPERVISOR)])
@@ -92,7 +94,7 @@ def test_o29_connections_stay_within_the_formula_and_none_is_left(
         jobs.count_users_and_append.later_many((str(marks),) for _ in range(500))
         until(lambda: census.all_ended(500), what="all jobs end")
         assert sessions() <= own + 8
-    assert census.most <= own + 8
+    assert own <= census.most <= own + 8
     assert len(lines(marks)) == 500
     until(lambda: sessions() == 0, what="nothing is left open")
 
@@ -115,7 +117,7 @@ def test_o29_djangos_pool_slows_jobs_and_wedges_nothing(reached: Any, tmp_path: 
         until(lambda: census.all_ended(500), what="all jobs end")
         assert "died" not in running.output
     # Ours are none of the pool's.
-    assert census.most <= SUPERVISOR + 1 + 4
+    assert SUPERVISOR < census.most <= SUPERVISOR + 1 + 4
     assert set(Job.objects.values_list("attempts", flat=True)) == {1}
     until(lambda: sessions() == 0, what="nothing is left open")
 

@@ -173,7 +173,9 @@ def test_a_failure_keeps_no_other_duty_from_its_turn_and_is_made_up_for_in_the_n
         with pytest.raises(OperationalError, match="away"):
             chores.tick()
     assert read(expired).state == "CANCELLED"
-    frozen.advance(seconds(20))
+    # Nobody knows how soon there would have been something to fire.
+    assert 0 < chores.tick() <= 1.0
+    frozen.advance(seconds(1))
     chores.tick()
     assert Schedule.objects.get().next_at == NOON + seconds(60)
 

@@ -260,12 +260,28 @@ def away(*_: Any) -> None:
 
 
 @contextmanager
-def refused() -> Iterator[None]:
-    refuse_progress(connection)
+def refused(*, of: int | None = None) -> Iterator[None]:
+    refuse_progress(connection, of=of)
     try:
         yield
     finally:
         allow_progress(connection)
+
+
+def test_a_value_that_the_database_refuses_keeps_no_other_from_being_written(
+    bench: Bench, ran: list[str], odd: list[str]
+) -> None:
+    claims = [bench.begin() for _ in range(3)]
+    for claim in claims:
+        bench.reporter.note(claim, Progress(claim.id))
+    with refused(of=claims[1].id):
+        bench.reporter.tick()
+        del ran[:]
+        bench.reporter.tick()
+    assert "REPORT" not in ran
+    assert [said(claim.id) for claim in claims] == [(claims[0].id, None, ""), None, (claims[2].id, None, "")]
+    assert len(odd) == 1
+    assert odd[0].startswith(f"the progress of jobs {claims[1].id} can't be written, and is left:")
 
 
 # -- in a crew
