@@ -92,15 +92,6 @@ LISTED: tuple[Redundant, ...] = (
         on=("sqlite",),
     ),
     *_each(
-        """
-        SOONEST: without case when schedule.next_at is null then 0 else 1 end
-        SOONEST: true for schedule.next_at is null of case when schedule.next_at is null then 0 else 1 end
-        SOONEST: false for schedule.next_at is null of case when schedule.next_at is null then 0 else 1 end
-        """,
-        "SQLite sorts what is null before all else, and PostgreSQL after it",
-        on=("sqlite",),
-    ),
-    *_each(
         "SOONEST: without schedule.id",
         "SQLite goes through the ids of a table in their order, and its sorting keeps to that",
         on=("sqlite",),
