@@ -6,8 +6,10 @@ import asyncio
 import gc
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -247,6 +249,7 @@ class TestThreadSeat:
     def test_of_a_hail_of_interruptions_none_strikes_after_leaving(self) -> None:
         seat, is_over = ThreadSeat(), threading.Event()
         present, sent, told = [0], [], []
+        ends_at = time.monotonic() + 6 * PATIENCE
 
         def hammer() -> None:
             while not is_over.is_set():
@@ -258,12 +261,13 @@ class TestThreadSeat:
         for thread in hammers:
             thread.start()
         try:
-            for number in range(2_000_000):
+            for number in count():
                 present[0] = number
                 # What struck outside of its guards would end the test here.
                 if sat_through(seat, Lease(id=number, token=1), steps=number % 7) is not None:
                     told.append(number)
-                if len(told) == 200:
+                # How many rounds that takes is up to how the machine takes turns.
+                if len(told) == 200 or time.monotonic() > ends_at:
                     break
         finally:
             is_over.set()
