@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -82,7 +83,8 @@ class Site(Worker):
     def is_up(self) -> dict[str, Any] | None:
         """Say which process answers and which threads of ours it has, without a request to Django."""
         assert self.process.poll() is None, self.output
-        with suppress(OSError, HTTPException):
+        # A process that ends may have sent the head of an answer, and no more.
+        with suppress(OSError, HTTPException, JSONDecodeError):
             found: dict[str, Any] = json.loads(self.get(outside.PATH))
             return found
         return None
