@@ -47,6 +47,9 @@ def check_settings(**_: Any) -> list[checks.CheckMessage]:
     found += _check_alias("DATABASE", settings.database)
     if settings.listen_database is not None:
         found += _check_alias("LISTEN_DATABASE", settings.listen_database, vendors=("postgresql",))
+    if settings.after_commit is not None:
+        # It may be of any kind.
+        found += _check_known("AFTER_COMMIT", settings.after_commit)
     return found
 
 
@@ -85,9 +88,8 @@ def _check_worker(setting: Mapping[str, Any]) -> list[checks.CheckMessage]:
 def _check_alias(
     key: str, alias: str, *, vendors: Sequence[str] = ("postgresql", "sqlite")
 ) -> list[checks.CheckMessage]:
-    if alias not in connections:
-        message = f"DJANGO_JOBS[{key!r}] is {alias!r}, which DATABASES doesn't have."
-        return [checks.Error(message, hint=f"DATABASES has {', '.join(connections)}.", id="django_jobs.E002")]
+    if unknown := _check_known(key, alias):
+        return unknown
     vendor = connections[alias].vendor
     if vendor not in vendors:
         message = f"The database {alias!r} has the engine {connections[alias].settings_dict['ENGINE']}."
@@ -100,6 +102,13 @@ def _check_alias(
         hint = "Jobs need psycopg 3: pip install 'django-jobs-queue[postgres]'"
         return [checks.Error(message, hint=hint, id="django_jobs.E003")]
     return []
+
+
+def _check_known(key: str, alias: str) -> list[checks.CheckMessage]:
+    if alias in connections:
+        return []
+    message = f"DJANGO_JOBS[{key!r}] is {alias!r}, which DATABASES doesn't have."
+    return [checks.Error(message, hint=f"DATABASES has {', '.join(connections)}.", id="django_jobs.E002")]
 
 
 def _has_psycopg3() -> bool:

@@ -63,6 +63,7 @@ class DjangoJobs(TypedDict, total=False):
     TIMEOUT_GRACE: durations.Duration
     LISTEN: bool
     LISTEN_DATABASE: str | None
+    AFTER_COMMIT: str | None
     UNKNOWN_JOBS: str
     MAX_ARGS_BYTES: int
     OBSERVE: str | Observer | None
@@ -88,7 +89,8 @@ class Settings:
 
     `queues` maps each allowed queue to its cap for one command, None for no cap; None instead allows every queue.
     `listen` says whether processes with these settings notify and listen, on PostgreSQL. `middleware` are dotted paths,
-    which only processes that run jobs import. `time_zone` is that of schedules which say none. `owner` tells this
+    which only processes that run jobs import. `after_commit` is the alias whose commit an insert into another database
+    waits for. `time_zone` is that of schedules which say none. `owner` tells this
     project's from those of others in the database: the first part of the settings module, where nothing is said.
     """
 
@@ -108,6 +110,7 @@ class Settings:
     timeout_grace: timedelta = timedelta(seconds=5)
     listen: bool = True
     listen_database: str | None = None
+    after_commit: str | None = None
     unknown_jobs: str = "fail"
     max_args_bytes: int = 1_000_000
     observe: Observer | None = None
@@ -395,6 +398,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "TIMEOUT_GRACE": _duration,
     "LISTEN": _truth,
     "LISTEN_DATABASE": _maybe_text,
+    "AFTER_COMMIT": _maybe_text,
     "UNKNOWN_JOBS": _unknown_jobs,
     "MAX_ARGS_BYTES": _bytes,
     "OBSERVE": _observer,

@@ -23,7 +23,8 @@ class Draft:
 
     `meta` is JSON text. `delay` counts from the insert; `run_at` (aware) wins over it. `expires` counts from the moment
     the job may first run. `timeout`, `keep`, `keep_failed` and `unique_for` are seconds. `on_duplicate` is "return",
-    "replace" or "raise"; `on_failure` a performer's name, '' for none.
+    "replace" or "raise"; `on_failure` a performer's name, '' for none; `after_commit` the alias of the database whose
+    commit the insert waits for, '' for none.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Draft:
     on_failure: str = ""
     unique_for: float | None = None
     on_duplicate: str = "return"
+    after_commit: str = ""
 
     @property
     def is_due_at_once(self) -> bool:

@@ -149,6 +149,19 @@ def test_e002_the_alias_to_listen_on_is_unknown() -> None:
         assert texts() == [("django_jobs.E002", message, "DATABASES has default, other.")]
 
 
+def test_e002_the_alias_whose_commit_is_awaited_is_unknown() -> None:
+    with override_settings(DJANGO_JOBS={"AFTER_COMMIT": "shop"}):
+        message = "DJANGO_JOBS['AFTER_COMMIT'] is 'shop', which DATABASES doesn't have."
+        assert texts() == [("django_jobs.E002", message, "DATABASES has default, other.")]
+
+
+@pytest.mark.parametrize("odd_alias", ["django.db.backends.dummy"], indirect=True)
+def test_any_database_may_be_awaited(odd_alias: str) -> None:
+    assert connections[odd_alias].vendor == "unknown"
+    with override_settings(DJANGO_JOBS={"AFTER_COMMIT": odd_alias}):
+        assert texts() == []
+
+
 @pytest.fixture
 def odd_alias(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
     """Configure an alias of the engine that the test names."""

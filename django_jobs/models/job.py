@@ -19,7 +19,7 @@ from django_jobs.models.fields import DatabaseNow, InstantField
 from django_jobs.models.waiting import await_result, wait_result
 from django_jobs.performers.options import Reschedule, check_places
 from django_jobs.performers.redaction import redact_job, redact_key, redact_part
-from django_jobs.records import Draft, Moved, NewJob
+from django_jobs.records import Draft, Inserted, Moved, NewJob
 from django_jobs.states import FINISHED, State
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from django_jobs.durations import Duration
-    from django_jobs.records import Claim, Inserted
+    from django_jobs.records import Claim
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 
@@ -373,6 +373,20 @@ class Job(models.Model):
         return cls.from_db(using, values.keys(), values.values())
 
     @classmethod
+    def to_come(cls, new: NewJob, *, using: str) -> Job:
+        """Give a job that isn't inserted yet: it has no id, and the times of this host's clock."""
+        now, draft = clock.now(), new.draft
+        run_at = draft.run_at or now + draft.delay
+        expires_at = None if draft.expires is None else run_at + draft.expires
+        job = cls.mirror(new, Inserted(id=0, enqueued_at=now, run_at=run_at, expires_at=expires_at), using=using)
+        job.pk, job._state.adding = None, True
+        return job
+
+    def become(self, other: Job) -> None:
+        """Be that row from now on."""
+        vars(self).update(vars(other))
+
+    @classmethod
     def of_claim(cls, claim: Claim, result: str | None = None) -> Job:
         """Give what was the row of a job that has succeeded and, since its keeping is 0, is gone."""
         return cls(
@@ -416,7 +430,7 @@ class Job(models.Model):
         Raises JobRunning, JobStopping (cancelled, and its body may still be running), JobSucceeded, KeyHeld (by
         another job) or JobGone.
         """
-        lifecycle.retry_one(self.pk, using=self._written_at())
+        lifecycle.retry_one(self._queued_id(), using=self._written_at())
         self.refresh_from_db(using=self._written_at())
 
     retry.alters_data = True  # type: ignore[attr-defined]  # no template may call it
@@ -426,7 +440,7 @@ class Job(models.Model):
 
         Raises JobFinished (JobSucceeded where it has succeeded) or JobGone.
         """
-        lifecycle.cancel_one(self.pk, reason=reason, using=self._written_at())
+        lifecycle.cancel_one(self._queued_id(), reason=reason, using=self._written_at())
         self.refresh_from_db(using=self._written_at())
 
     cancel.alters_data = True  # type: ignore[attr-defined]
@@ -437,7 +451,7 @@ class Job(models.Model):
         Raises JobRunning, JobStopping, JobFinished (JobSucceeded where it has succeeded) or JobGone, and TypeError or
         ValueError for wrong values.
         """
-        lifecycle.reschedule_one(self.pk, check_places(places), using=self._written_at())
+        lifecycle.reschedule_one(self._queued_id(), check_places(places), using=self._written_at())
         self.refresh_from_db(using=self._written_at())
 
     reschedule.alters_data = True  # type: ignore[attr-defined]
@@ -508,8 +522,16 @@ class Job(models.Model):
 
     def delete(self, using: str | None = None, keep_parents: bool = False) -> tuple[int, dict[str, int]]:  # noqa: FBT001, FBT002
         """Delete the row. Raises JobRunning or JobStopping while it is held, JobGone when there is no such row."""
-        lifecycle.delete_one(self.pk, using=using or self._written_at())
+        lifecycle.delete_one(self._queued_id(), using=using or self._written_at())
         return 1, {self._meta.label: 1}
+
+    def _queued_id(self) -> int:
+        """Give the id. Raises RuntimeError where the commit that is to bring it hasn't come."""
+        job_id: int | None = self.pk
+        if job_id is None:
+            message = "this job isn't queued yet; it has an id after the commit of the transaction"
+            raise RuntimeError(message)
+        return job_id
 
     def _written_at(self) -> str:
         """Name the database that writes go to; the one it was read from may be a replica."""

@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
+from django.db import connections
+
 from django_jobs import backoff, durations
 from django_jobs.backoff import Backoff
 from django_jobs.conf import MOST, NAME, NAME_RULE
@@ -77,6 +79,7 @@ class JobOptions(TypedDict, total=False):
     unique_while_waiting: Key | None
     on_duplicate: OnDuplicate
     unique_for: Duration | None
+    after_commit: str | None
 
 
 class Reschedule(TypedDict, total=False):
@@ -125,6 +128,7 @@ class Options:
     on_failure: str | Unset = UNSET
     redact: frozenset[str] | Unset = UNSET
     meta: Mapping[str, Any] | Unset = UNSET
+    after_commit: str | Unset | None = UNSET
     start: timedelta | datetime | Unset = UNSET
 
 
@@ -338,6 +342,13 @@ def _meta(option: str, value: object) -> Mapping[str, Any]:
     return dict(value)
 
 
+def _alias(option: str, value: object) -> str | None:
+    if value is None or (isinstance(value, str) and value in connections):
+        return value
+    message = f"{option}={value!r:.80}: give an alias of DATABASES, which has {', '.join(connections)}, or None"
+    raise ValueError(message)
+
+
 def _number(unit: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         message = f"after({unit}={value!r:.80}): give a number of {unit}"
@@ -368,4 +379,5 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "on_failure": _performer_name,
     "redact": _redacted,
     "meta": _meta,
+    "after_commit": _alias,
 }

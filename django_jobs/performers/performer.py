@@ -124,7 +124,8 @@ class Enqueuer(Generic[Args]):
 
         `queue`, `priority`, `max_attempts`, `timeout` and `keep` are as in `@job`. `expires` counts from the moment the
         job may first run. `meta` is stored beside the arguments. `unique`, `unique_while_waiting`, `on_duplicate`
-        and `unique_for` are as in `@job`, too. Raises TypeError or ValueError for wrong values.
+        and `unique_for` are as in `@job`, too. `after_commit` is the alias of another database than that of the jobs,
+        whose open transaction they wait for. Raises TypeError or ValueError for wrong values.
         """
         return self._with(check_options(options, self.options))
 

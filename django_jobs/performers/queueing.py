@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.core.exceptions import SynchronousOnlyOperation
+from django.db import connections, transaction
 from django.utils import timezone, translation
 
 from django_jobs import codec, lifecycle
@@ -24,6 +25,8 @@ from django_jobs.performers.options import Options, Unset
 from django_jobs.records import Draft, NewJob, Queued
 
 if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
     from django_jobs.models import Job
 
 
@@ -57,8 +60,18 @@ def _all_prepared(jobs: Iterable[object]) -> list[NewJob]:
 def insert(job: NewJob) -> Job:
     """Insert one job and give it as it stands in the database, without asking again; or the one that holds its key.
 
-    Raises DuplicateJob where the job says so, and KeyContended.
+    Where it waits for another database's commit, it has no id before that. Raises DuplicateJob where the job says so,
+    KeyContended, and TransactionManagementError where it should wait for a commit that Django doesn't see.
     """
+    if (awaited := _awaited([job])) is None:
+        return _insert_now(job)
+    model: type[Job] = apps.get_model("django_jobs", "Job")
+    unsaved = model.to_come(job, using=settings().database)
+    transaction.on_commit(lambda: unsaved.become(_insert_now(job)), using=awaited)
+    return unsaved
+
+
+def _insert_now(job: NewJob) -> Job:
     alias = settings().database
     model: type[Job] = apps.get_model("django_jobs", "Job")
     for _ in range(lifecycle.TRIES):
@@ -73,7 +86,35 @@ def insert(job: NewJob) -> Job:
 
 
 def insert_many(jobs: list[NewJob]) -> list[Queued]:
-    """Insert jobs, all or none."""
+    """Insert jobs, all or none. Where they wait for another database's commit, that fills the list.
+
+    Raises as `insert` does, and ValueError where they wait for several.
+    """
+    if (awaited := _awaited(jobs)) is None:
+        return _insert_many_now(jobs)
+    queued: list[Queued] = []
+    transaction.on_commit(lambda: queued.extend(_insert_many_now(jobs)), using=awaited)
+    return queued
+
+
+def _awaited(jobs: list[NewJob]) -> str | None:
+    """Give the alias of the database whose commit jobs wait for: one with an open transaction, but not their own."""
+    aliases = {job.draft.after_commit for job in jobs} - {"", settings().database}
+    awaited = sorted(alias for alias in aliases if _is_in_transaction(connections[alias]))
+    if len(awaited) > 1:
+        message = (
+            f"these jobs wait for commits of several databases, {' and '.join(awaited)}: queue them by one call each"
+        )
+        raise ValueError(message)
+    return awaited[0] if awaited else None
+
+
+def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Say whether what is written now waits for a commit; a connection that isn't open yet is left so."""
+    return connection.in_atomic_block or (connection.connection is not None and not connection.autocommit)
+
+
+def _insert_many_now(jobs: list[NewJob]) -> list[Queued]:
     queued = lifecycle.enqueue_many(jobs, using=settings().database)
     if modes.is_inline() and (ids := [one.id for one in queued if not one.duplicate]):
         modes.run_now(ids)
@@ -150,6 +191,7 @@ def draft(name: str, options: Options, now: Surroundings, added: Mapping[str, ob
         on_failure=_or(options.on_failure, ""),
         unique_for=unique_for,
         on_duplicate=_or(options.on_duplicate, "return"),
+        after_commit=_or(options.after_commit, conf.after_commit) or "",
     )
 
 

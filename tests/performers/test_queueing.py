@@ -292,7 +292,7 @@ def test_using_can_take_a_limit_of_the_policy_away(declare: Declare) -> None:
 
 OPTIONS = (
     "it takes queue, priority, max_attempts, timeout, keep, expires, meta, unique, unique_while_waiting, on_duplicate, "
-    "unique_for"
+    "unique_for, after_commit"
 )
 
 
