@@ -186,8 +186,7 @@ def check_schedules(**_: Any) -> list[checks.CheckMessage]:
                     id="django_jobs.W002",
                 )
             )
-        zone = one.time_zone or settings.time_zone
-        found += _timing_remarks(one, scheduling.timing_of(one.cron, one.every_seconds, zone))
+        found += _timing_remarks(one, scheduling.timing_of(one))
     return found
 
 

@@ -126,7 +126,7 @@ def _of_code(one: Declared, now: datetime) -> ScheduleReport:
 def _timing(one: Schedule | Declared, now: datetime) -> tuple[str, str, datetime | None]:
     """Give the words for when a schedule fires, or why that can't be read; and its first tick from now on."""
     try:
-        timing = timing_of(one.cron, one.every_seconds, one.time_zone or settings().time_zone)
+        timing = timing_of(one)
     except (TypeError, ValueError) as error:
         return "", str(error), None
     return timing.describe(), "", ticks.first_tick(timing, now, starts=one.starts, ends=one.ends)

@@ -93,12 +93,12 @@ def _place(connection: BaseDatabaseWrapper, row: ScheduleRow) -> tuple[int, date
 
 def _fire(connection: BaseDatabaseWrapper, row: ScheduleRow, next_at: datetime) -> tuple[int, datetime | None] | None:
     """Queue the jobs of a schedule's due ticks; None where it is somebody else who does, or has its row just now."""
-    if find_performer(row.performer) is None:
+    if (performer := find_performer(row.performer)) is None:
         if row.now - next_at <= PATIENCE:
             return 0, None
         raise _Unfireable(f"no performer is named {row.performer} where schedules are fired")
     due = ticks.due(_timing(row), next_at, row.now, missed=row.missed, ends=row.ends)
-    jobs = [(tick, _job(row, tick)) for tick in due.ticks]
+    jobs = [(tick, _job(row, performer, tick)) for tick in due.ticks]
     try:
         ids = scheduling.fire(connection, row, jobs, skipped=due.skipped, next_at=due.next_at)
     except DatabaseError as error:
@@ -112,17 +112,14 @@ def _fire(connection: BaseDatabaseWrapper, row: ScheduleRow, next_at: datetime) 
     return None if ids is None else (len(ids), due.next_at)
 
 
-def _job(row: ScheduleRow, tick: datetime) -> NewJob:
+def _job(row: ScheduleRow, performer: AnyPerformer, tick: datetime) -> NewJob:
     """Prepare the job of a tick. It may start at once where it is late."""
     try:
         run_at = max(ticks.jittered(row.name, tick, row.jitter), row.now)
-        job = declaring.fired(
-            row.performer, row.args, row.kwargs, queue=row.queue, priority=row.priority, run_at=run_at
-        )
+        job = declaring.fired(performer, row.args, row.kwargs, queue=row.queue, priority=row.priority, run_at=run_at)
     except Exception as error:
         # What is in the row may be anybody's, and a key is made by user code.
         raise _Unfireable(f"its job can't be queued: {shown(error)}") from error
-    assert job is not None, "its performer was there a moment ago"
     if row.overlap != "skip":
         return job
     if job.key is not None:
@@ -139,7 +136,7 @@ def overlap_key(name: str) -> str:
 
 def _timing(row: ScheduleRow) -> Timing:
     try:
-        return declaring.timing_of(row.cron, row.every_seconds, row.time_zone or settings().time_zone)
+        return declaring.timing_of(row)
     except (TypeError, ValueError) as error:
         raise _Unfireable(str(error)) from error
 
@@ -189,11 +186,10 @@ def describe(schedule: str | timedelta | AnyPerformer | Schedule, *, time_zone: 
 
 
 def _readable(schedule: object, time_zone: str | None) -> tuple[Timing, datetime | None, datetime | None]:
-    zone = time_zone or settings().time_zone
     if isinstance(schedule, timedelta):
-        return declaring.timing_of("", schedule.total_seconds(), zone), None, None
+        return declaring.interval_of(schedule.total_seconds()), None, None
     if isinstance(schedule, str):
-        return parse(schedule, zone=zone_of(zone)), None, None
+        return parse(schedule, zone=zone_of(time_zone or settings().time_zone)), None, None
     if isinstance(schedule, Performer):
         found: Any = next((one for one in declaring.declared() if one.name == schedule.name), None)
         if found is None:
@@ -201,8 +197,7 @@ def _readable(schedule: object, time_zone: str | None) -> tuple[Timing, datetime
             raise LookupError(message)
     else:
         found = schedule
-    timing = declaring.timing_of(found.cron, found.every_seconds, found.time_zone or zone)
-    return timing, found.starts, found.ends
+    return declaring.timing_of(found, time_zone=time_zone), found.starts, found.ends
 
 
 def _shown(timing: Timing, tick: datetime) -> Tick:

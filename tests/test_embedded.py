@@ -21,25 +21,13 @@ from django.db import close_old_connections
 from django.test import Client, override_settings
 from django.test.client import ClientHandler
 
-from django_jobs import embedded, signals
+from django_jobs import embedded
 from django_jobs.embedded import _Order, _Worker
 from django_jobs.models import Job, Worker
 from tests.system.processes import until
 from tests.yard import jobs
 
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture
-def told() -> Iterator[list[str]]:
-    lines: list[str] = []
-
-    def hear(*, message: str, **_: Any) -> None:
-        lines.append(message)
-
-    signals.odd.connect(hear)
-    yield lines
-    signals.odd.disconnect(hear)
 
 
 @pytest.fixture
@@ -125,10 +113,10 @@ class TestWhereNoneBegins:
         assert embedded._serves(WSGIHandler)
 
     @override_settings(DJANGO_JOBS={"MODE": "inline"})
-    def test_where_jobs_run_inline(self, worker: _Worker, told: list[str]) -> None:
+    def test_where_jobs_run_inline(self, worker: _Worker, odd: list[str]) -> None:
         worker.begin()
         until(lambda: worker.health() == "none", what="it has seen that")
-        assert told == ["MODE is 'inline': jobs run where they are queued, and no worker runs beside the server"]
+        assert odd == ["MODE is 'inline': jobs run where they are queued, and no worker runs beside the server"]
 
     def test_in_a_process_that_has_no_settings_when_it_is_imported(self) -> None:
         program = "from django_jobs import embedded; embedded.start(); print(embedded.health(), embedded.stop())"
@@ -151,32 +139,32 @@ class TestTheWorker:
         assert not Worker.objects.exists()
         until(lambda: threads() == [], what="its threads end")
 
-    def test_one_of_whose_threads_has_died_is_told_of_and_started_again(self, worker: _Worker, told: list[str]) -> None:
+    def test_one_of_whose_threads_has_died_is_told_of_and_started_again(self, worker: _Worker, odd: list[str]) -> None:
         worker.begin()
         until(lambda: worker.health() == "ok", what="it is well")
         broken = worker._process
         assert broken is not None
         broken._break()
-        until(lambda: "ended by itself, with code 1; trying again in 1 s" in " ".join(told), what="it is told")
+        until(lambda: "ended by itself, with code 1; trying again in 1 s" in " ".join(odd), what="it is told")
         job = jobs.note.later("hello")
         until(lambda: Job.objects.get(pk=job.pk).state == "SUCCESSFUL", what="another one runs the job")
         assert worker._process is not broken
 
-    def test_wrong_settings_are_told_of_and_waited_for(self, worker: _Worker, told: list[str]) -> None:
+    def test_wrong_settings_are_told_of_and_waited_for(self, worker: _Worker, odd: list[str]) -> None:
         with override_settings(DJANGO_JOBS={"LEASE": "soon"}):
             worker.begin()
-            until(lambda: told, what="it is told")
-        assert told[0].startswith("no worker runs beside the server: DJANGO_JOBS['LEASE']")
-        assert told[0].endswith("; trying again in 1 s")
+            until(lambda: odd, what="it is told")
+        assert odd[0].startswith("no worker runs beside the server: DJANGO_JOBS['LEASE']")
+        assert odd[0].endswith("; trying again in 1 s")
         until(lambda: worker.health() == "ok", what="it is well")
 
-    def test_one_that_waits_to_try_again_ends_at_once(self, worker: _Worker, told: list[str]) -> None:
+    def test_one_that_waits_to_try_again_ends_at_once(self, worker: _Worker, odd: list[str]) -> None:
         with override_settings(DJANGO_JOBS={"DATABASE": "nowhere"}):
             worker.begin()
-            until(lambda: told, what="it is told")
+            until(lambda: odd, what="it is told")
             assert worker.end()
         assert worker._is_over.is_set()
-        [line] = told
+        [line] = odd
         assert line.startswith("no worker runs beside the server: the database 'nowhere' can't be used: ")
         assert line.endswith(" doesn't exist.; trying again in 1 s")
 

@@ -11,7 +11,6 @@ from django.db.models import F
 from django.utils.translation import gettext_lazy as _
 
 from django_jobs import lifecycle, ticks
-from django_jobs.conf import settings
 from django_jobs.lifecycle import scheduling
 from django_jobs.models.fields import InstantField
 from django_jobs.performers import find_performer, registered
@@ -128,7 +127,7 @@ class Schedule(models.Model):
 
     def _first_tick(self, using: str) -> datetime | None:
         """Find the first tick from now on, by the database's clock; None where it doesn't fire."""
-        timing = timing_of(self.cron, self.every_seconds, self.time_zone or settings().time_zone)
+        timing = timing_of(self)
         if not self.enabled or self.removed:
             return None
         return ticks.first_tick(timing, lifecycle.pulse(connections[using]).now, starts=self.starts, ends=self.ends)
@@ -136,7 +135,7 @@ class Schedule(models.Model):
     def clean(self) -> None:
         """Check what a form was given. Raises ValidationError, by field."""
         try:
-            timing_of(self.cron, self.every_seconds, self.time_zone or settings().time_zone)
+            timing_of(self)
         except (TypeError, ValueError) as error:
             field = "time_zone" if str(error).startswith("time zone") else "cron" if self.cron else "every_seconds"
             raise ValidationError({field: str(error)}) from error

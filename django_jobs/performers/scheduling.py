@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 from zoneinfo import ZoneInfo
 
 from django_jobs import codec, cron, durations
+from django_jobs.conf import settings
 from django_jobs.durations import Duration
 from django_jobs.performers.instances import reference
 from django_jobs.performers.options import UNSET, Options, Unset, check_moment, check_options
@@ -176,11 +177,27 @@ def hash_of(schedules: Iterable[Declared]) -> str:
     return hashlib.sha256("\n".join(sorted(said)).encode()).hexdigest() if said else ""
 
 
-def timing_of(line: str, every_seconds: float | None, zone: str) -> Timing:
-    """Give when a schedule fires, of a cron line in a zone or an interval. Raises TypeError or ValueError."""
-    at_home = cron.zone_of(zone)
-    if line:
-        return cron.parse(line, zone=at_home)
+class Timed(Protocol):
+    """What says when it fires: a cron line, or an interval in seconds. `time_zone` '' is the setting's."""
+
+    @property
+    def cron(self) -> str: ...
+
+    @property
+    def every_seconds(self) -> float | None: ...
+
+    @property
+    def time_zone(self) -> str: ...
+
+
+def timing_of(schedule: Timed, *, time_zone: str | None = None) -> Timing:
+    """Give when a schedule fires; `time_zone` is in place of the setting's. Raises TypeError or ValueError."""
+    zone = cron.zone_of(schedule.time_zone or time_zone or settings().time_zone)
+    return cron.parse(schedule.cron, zone=zone) if schedule.cron else interval_of(schedule.every_seconds)
+
+
+def interval_of(every_seconds: float | None) -> cron.Interval:
+    """Give an interval. Raises ValueError for one that no schedule has."""
     if every_seconds is None or not LEAST.total_seconds() <= every_seconds <= durations.LONGEST.total_seconds():
         message = (
             f"an interval of {every_seconds!r:.80} seconds: give a tenth of a second or more, and not more than a "
@@ -190,15 +207,14 @@ def timing_of(line: str, every_seconds: float | None, zone: str) -> Timing:
     return cron.Interval(seconds=every_seconds)
 
 
-def fired(name: str, args: str, kwargs: str, *, queue: str, priority: int | None, run_at: datetime) -> NewJob | None:
-    """Prepare the job of a tick by its performer's policy; None where no performer has that name here.
+def fired(
+    performer: AnyPerformer, args: str, kwargs: str, *, queue: str, priority: int | None, run_at: datetime
+) -> NewJob:
+    """Prepare the job of a tick by its performer's policy.
 
     It is made where no user code runs, so META isn't asked. Raises as `prepare` does where the stored arguments no
     longer fit.
     """
-    performer = find_performer(name)
-    if performer is None:
-        return None
     given_args, given_kwargs = codec.decode_arguments(args, kwargs)
     placed: dict[str, Any] = {"queue": queue} if queue else {}
     if priority is not None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
+from unittest import mock
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
@@ -54,12 +54,18 @@ def wait_in_two_ways(job: Job, timeout: Any) -> list[Callable[[], Any]]:
 
 @contextmanager
 def meanwhile(do: Callable[[], object]) -> Iterator[None]:
-    """Do something in another thread, on its connection, shortly after the block has begun to wait."""
+    """Do something in another thread, on its connection, when the block has looked in vain and waits."""
     failures: list[BaseException] = []
+    waits = Event()
+    pause = _Wait.pause
+
+    def noted(wait: _Wait) -> float:
+        waits.set()
+        return pause(wait)
 
     def work() -> None:
         try:
-            time.sleep(0.1)
+            assert waits.wait(30)
             do()
         except BaseException as error:
             failures.append(error)
@@ -69,7 +75,8 @@ def meanwhile(do: Callable[[], object]) -> Iterator[None]:
     thread = Thread(target=work)
     thread.start()
     try:
-        yield
+        with mock.patch.object(_Wait, "pause", noted):
+            yield
     finally:
         thread.join(30)
     assert failures == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +12,6 @@ from django.contrib.auth.models import Group
 from django.db import IntegrityError, connection, transaction
 from django.test import TestCase
 
-from django_jobs import signals
 from tests.performing import perform
 from tests.runner.conftest import Options
 
@@ -107,18 +106,6 @@ def test_o72_a_transaction_left_open_is_rolled_back_and_the_next_job_finds_clean
             assert perform(form(body)).job.state == state
             assert perform(on_clean_ground).result == [True, 1, 0]
             Group.objects.all().delete()
-
-
-@pytest.fixture
-def odd() -> Iterator[list[str]]:
-    told: list[str] = []
-
-    def note(*, message: str, **_: Any) -> None:
-        told.append(message)
-
-    signals.odd.connect(note)
-    yield told
-    signals.odd.disconnect(note)
 
 
 @pytest.mark.django_db(transaction=True)

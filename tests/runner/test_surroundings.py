@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from datetime import timezone as fixed
@@ -152,18 +152,6 @@ def test_a_fixed_offset_is_a_time_zone_too(form: Form, zone: Any, offset: timede
         with timezone.override(zone):
             job = performer.later()
         assert work(job).result == offset
-
-
-@pytest.fixture
-def odd() -> Iterator[list[str]]:
-    told: list[str] = []
-
-    def note(*, message: str, **_: Any) -> None:
-        told.append(message)
-
-    signals.odd.connect(note)
-    yield told
-    signals.odd.disconnect(note)
 
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "", "Europe", "../etc/passwd", "a\0b", "+nonsense", "UTC+99:99"])

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from django_jobs import signals
 from django_jobs.stores import lives
 from tests.stores.holding import Holder, holder
 from tests.system.processes import until
@@ -46,18 +45,6 @@ def other(kind: str, database: str) -> Iterator[Holder]:
     """A process that has a claim in hand."""
     with holder(database, TOKEN, kind=kind) as started:
         yield started
-
-
-@pytest.fixture
-def warnings() -> Iterator[list[str]]:
-    told: list[str] = []
-
-    def hear(message: str, **_: Any) -> None:
-        told.append(message)
-
-    signals.odd.connect(hear)
-    yield told
-    signals.odd.disconnect(hear)
 
 
 def test_a_life_is_there_for_exactly_its_token(other: Holder, database: str) -> None:
@@ -176,9 +163,9 @@ class TestTheFile:
         assert (file.name, file.stat().st_size) == ("db.sqlite3-django-jobs-lives", 0)
         assert file.stat().st_mode & 0o777 == 0o640
 
-    def test_asking_makes_none(self, kind: str, database: str, warnings: list[str]) -> None:
+    def test_asking_makes_none(self, kind: str, database: str, odd: list[str]) -> None:
         assert not lives.is_there(database, TOKEN)
-        assert (list(Path(database).parent.glob("*-lives")), warnings) == ([], [])
+        assert (list(Path(database).parent.glob("*-lives")), odd) == ([], [])
 
     def test_one_that_was_removed_is_made_again_for_the_next_claims(self, other: Holder, database: str) -> None:
         assert lives.is_there(database, TOKEN)
@@ -199,7 +186,7 @@ class TestTheFile:
 
     @pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(30, "Read-only file system")])
     def test_one_that_cannot_be_made_is_told_once_and_holds_nobody_up(
-        self, kind: str, database: str, error: OSError, warnings: list[str], monkeypatch: pytest.MonkeyPatch
+        self, kind: str, database: str, error: OSError, odd: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refuse(*_: Any) -> int:
             raise error
@@ -210,19 +197,19 @@ class TestTheFile:
                 end = lives.begin(database, token)
                 assert not lives.is_there(database, token)
                 end()
-        [warning] = warnings
+        [warning] = odd
         assert warning.startswith(f"{database}-django-jobs-lives can't be locked ({error.strerror}). Jobs run all the ")
         assert warning.endswith("let workers write in this folder")
 
     def test_a_file_system_without_locks_is_told_once(
-        self, kind: str, database: str, warnings: list[str], monkeypatch: pytest.MonkeyPatch
+        self, kind: str, database: str, odd: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refuse(*_: Any) -> None:
             raise OSError(37, "No locks available")
 
         monkeypatch.setattr(type(lives._locks), "take", refuse)
         lives.begin(database, 1)()
-        assert len(warnings) == 1
+        assert len(odd) == 1
 
     def test_a_database_in_memory_has_none(self, kind: str) -> None:
         lives.begin("", TOKEN)()

@@ -9,7 +9,7 @@ import pytest
 from django.db import DatabaseError, connections, transaction
 from django.test import override_settings
 
-from django_jobs import lifecycle, signals
+from django_jobs import lifecycle
 from django_jobs.outcomes import Succeeded
 from django_jobs.stores import statements, store_for
 from tests.factories import claim_one, new_job, queue_job, request, run_job
@@ -24,18 +24,6 @@ def told() -> Iterator[Told]:
     heard: Told = []
     with override_settings(DJANGO_JOBS={"OBSERVE": lambda *what: heard.append(what)}):
         yield heard
-
-
-@pytest.fixture
-def odd() -> Iterator[list[str]]:
-    messages: list[str] = []
-
-    def note(*, message: str, **_: Any) -> None:
-        messages.append(message)
-
-    signals.odd.connect(note)
-    yield messages
-    signals.odd.disconnect(note)
 
 
 def names(told: Told) -> list[str]:

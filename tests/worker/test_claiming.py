@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.db import connections
 
-from django_jobs import lifecycle, signals
+from django_jobs import lifecycle
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job
 from django_jobs.records import Claimed, ClaimRequest
@@ -26,18 +26,6 @@ from tests.yard import jobs
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MakeCrew = Callable[..., Crew]
-
-
-@pytest.fixture
-def odd() -> Iterator[list[str]]:
-    messages: list[str] = []
-
-    def note(*, message: str, **_: Any) -> None:
-        messages.append(message)
-
-    signals.odd.connect(note)
-    yield messages
-    signals.odd.disconnect(note)
 
 
 class Claims:

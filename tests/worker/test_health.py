@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
-from django_jobs import clock, signals
+from django_jobs import clock
 from django_jobs.clock import FrozenClock
 from django_jobs.records import Lease
 from django_jobs.worker.beat import Beat, Member
@@ -71,18 +70,6 @@ class Room:
 
     def words(self) -> tuple[str | None, ...]:
         return tuple(self.health.answer(path) for path in ("/live", "/ready", "/started"))
-
-
-@pytest.fixture
-def odd() -> Iterator[list[str]]:
-    messages: list[str] = []
-
-    def note(*, message: str, **_: Any) -> None:
-        messages.append(message)
-
-    signals.odd.connect(note)
-    yield messages
-    signals.odd.disconnect(note)
 
 
 @pytest.fixture

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.db import connections
 
-from django_jobs import lifecycle, signals
+from django_jobs import lifecycle
 from django_jobs.clock import FrozenClock
 from django_jobs.models import Job
 from django_jobs.records import Pulse
@@ -19,18 +18,6 @@ from tests.factories import claim_one, locked, queue_job, seconds
 pytestmark = pytest.mark.django_db(transaction=True)
 
 HELD_OFF = "nothing is reclaimed for 15 s, so that those who live can renew"
-
-
-@pytest.fixture
-def told() -> Iterator[list[str]]:
-    heard: list[str] = []
-
-    def note(*, message: str, **_: Any) -> None:
-        heard.append(message)
-
-    signals.odd.connect(note)
-    yield heard
-    signals.odd.disconnect(note)
 
 
 class Server:
@@ -98,7 +85,7 @@ def test_after_somebody_locked_the_row_its_keeper_has_a_look_s_time_to_renew(fro
 
 
 def test_after_a_restart_of_the_server_nothing_is_taken_back_for_a_quarter_lease(
-    frozen: FrozenClock, server: Server, told: list[str]
+    frozen: FrozenClock, server: Server, odd: list[str]
 ) -> None:
     reclaimer = Reclaimer()
     look(reclaimer)
@@ -109,12 +96,12 @@ def test_after_a_restart_of_the_server_nothing_is_taken_back_for_a_quarter_lease
     assert [look(reclaimer), look(reclaimer)] == [0, 0]
     frozen.advance(seconds(0.1))
     assert [look(reclaimer), look(reclaimer)] == [0, 1]
-    assert told == [f"the database server was restarted, or is another one: {HELD_OFF}"]
+    assert odd == [f"the database server was restarted, or is another one: {HELD_OFF}"]
 
 
 @pytest.mark.parametrize("jump", [300, -300])
 def test_when_the_database_s_clock_jumps_nothing_is_taken_back_for_a_quarter_lease(
-    frozen: FrozenClock, server: Server, told: list[str], jump: int
+    frozen: FrozenClock, server: Server, odd: list[str], jump: int
 ) -> None:
     reclaimer = Reclaimer()
     look(reclaimer)
@@ -123,20 +110,20 @@ def test_when_the_database_s_clock_jumps_nothing_is_taken_back_for_a_quarter_lea
     assert [look(reclaimer) for _ in range(3)] == [0, 0, 0]
     frozen.advance(seconds(15))
     assert [look(reclaimer), look(reclaimer)] == [0, 1]
-    assert told == [f"the database's clock went {61 + jump:.1f} s while 61.0 s passed here: {HELD_OFF}"]
+    assert odd == [f"the database's clock went {61 + jump:.1f} s while 61.0 s passed here: {HELD_OFF}"]
 
 
-def test_a_clock_that_is_only_a_little_off_is_believed(frozen: FrozenClock, server: Server, told: list[str]) -> None:
+def test_a_clock_that_is_only_a_little_off_is_believed(frozen: FrozenClock, server: Server, odd: list[str]) -> None:
     reclaimer = Reclaimer()
     look(reclaimer)
     lapsed_job(frozen)
     server.clock_is_ahead = timedelta(seconds=7)
     assert [look(reclaimer), look(reclaimer)] == [0, 1]
-    assert told == []
+    assert odd == []
 
 
 def test_time_that_a_look_itself_takes_is_no_drift(
-    frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch, told: list[str]
+    frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch, odd: list[str]
 ) -> None:
     real = lifecycle.pulse
 
@@ -150,4 +137,4 @@ def test_time_that_a_look_itself_takes_is_no_drift(
     look(reclaimer)
     lapsed_job(frozen)
     assert [look(reclaimer), look(reclaimer)] == [0, 1]
-    assert told == []
+    assert odd == []

@@ -14,7 +14,7 @@ from django.contrib.auth.models import Group
 from django.db import OperationalError, connection, connections, transaction
 from django.test import override_settings
 
-from django_jobs import Attempt, clock, current_attempt, signals
+from django_jobs import Attempt, clock, current_attempt
 from django_jobs.exceptions import JobCancelled
 from django_jobs.models import Job
 from django_jobs.outcomes import Committed, Succeeded
@@ -72,18 +72,6 @@ def ran() -> Iterator[list[str]]:
     names: list[str] = []
     with override_settings(DJANGO_JOBS={"OBSERVE": lambda name, *_: names.append(name)}):
         yield names
-
-
-@pytest.fixture
-def odd() -> Iterator[list[str]]:
-    messages: list[str] = []
-
-    def note(*, message: str, **_: Any) -> None:
-        messages.append(message)
-
-    signals.odd.connect(note)
-    yield messages
-    signals.odd.disconnect(note)
 
 
 def said(job_id: int) -> tuple[Any, Any, Any] | None:

@@ -10,7 +10,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from django.test import override_settings
 
-from django_jobs import Attempt, clock, current_attempt, signals, work_one
+from django_jobs import Attempt, clock, current_attempt, work_one
 from django_jobs.models import Job
 from django_jobs.testing import drain, jobs_mode, perform, run_jobs
 from tests.declaring import declared
@@ -127,18 +127,6 @@ def test_an_atomic_job_keeps_its_last_value_however_it_ends(fails: bool, state: 
         job = performer.later()
         drain()
     assert (read(job.pk).state, said(job.pk)) == (state, (2, 2, ""))
-
-
-@pytest.fixture
-def odd() -> Iterator[list[str]]:
-    messages: list[str] = []
-
-    def note(*, message: str, **_: object) -> None:
-        messages.append(message)
-
-    signals.odd.connect(note)
-    yield messages
-    signals.odd.disconnect(note)
 
 
 def test_in_a_transaction_that_is_broken_it_waits_for_the_end_and_nobody_is_warned(odd: list[str]) -> None:

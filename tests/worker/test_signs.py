@@ -5,28 +5,13 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from django_jobs import signals
 from django_jobs.clock import FrozenClock
 from django_jobs.worker.signs import HeartbeatFile, Signs
 from tests.factories import seconds
-
-
-@pytest.fixture
-def odd() -> Iterator[list[str]]:
-    messages: list[str] = []
-
-    def note(*, message: str, **_: Any) -> None:
-        messages.append(message)
-
-    signals.odd.connect(note)
-    yield messages
-    signals.odd.disconnect(note)
 
 
 class TestHeartbeatFile:
