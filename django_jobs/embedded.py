@@ -204,9 +204,9 @@ class _Worker:
             self._is_ending.set()
             process = self._process
         if process is None:
-            # It asks whether it could begin, and won't any more.
+            # It asks whether it could begin, and won't any more; or it has ended.
             self._is_over.wait(CLEARING_UP)
-            return True
+            return self._code == ALL_WRITTEN
         if is_first:
             process.ask_to_stop()
         try:

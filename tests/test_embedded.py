@@ -123,6 +123,18 @@ class TestWhereNoneBegins:
         done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
         assert done.stdout == "none True\n"
 
+    def test_from_a_request_that_comes_after_it_was_stopped(
+        self, started: None, monkeypatch: pytest.MonkeyPatch, odd: list[str]
+    ) -> None:
+        monkeypatch.setattr(embedded, "_is_testing", lambda: False)
+        monkeypatch.setattr(embedded, "_is_stopped", False)
+        monkeypatch.setattr(embedded, "_try_at", 0.0)
+        begun: list[_Worker] = []
+        monkeypatch.setattr(_Worker, "begin", begun.append)
+        assert embedded.stop()
+        embedded._on_request(sender=WSGIHandler)
+        assert (embedded.health(), begun, odd) == ("none", [], [])
+
 
 @pytest.mark.django_db(transaction=True)
 class TestTheWorker:
@@ -184,8 +196,19 @@ class TestTheWorker:
         assert Job.objects.get(pk=job.pk).state == "SUCCESSFUL"
 
 
-def test_the_word_that_a_server_shuts_down_is_answered_when_the_worker_has_ended() -> None:
-    sent: list[str] = []
+def test_who_asks_when_it_is_over_hears_too_whether_all_is_written() -> None:
+    worker = _Worker(_Order(queues=None, concurrency=1))
+    worker._is_over.set()
+    assert worker.end()
+    worker._code = 1
+    assert not worker.end()
+
+
+def test_the_word_that_a_server_shuts_down_is_answered_when_the_worker_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(embedded, "_is_stopped", False)
+    sent: list[object] = []
     words = iter(["lifespan.startup", "lifespan.shutdown"])
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -195,10 +218,9 @@ def test_the_word_that_a_server_shuts_down_is_answered_when_the_worker_has_ended
         return {"type": next(words)}
 
     async def send(message: Any) -> None:
-        sent.append(message["type"])
+        sent.append((message["type"], embedded._is_stopped))
 
     wrapped = embedded.lifespan(application)
     asyncio.run(wrapped({"type": "http"}, receive, send))
     asyncio.run(wrapped({"type": "lifespan"}, receive, send))
-    embedded._is_stopped = False
-    assert sent == ["http", "lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert sent == ["http", ("lifespan.startup.complete", False), ("lifespan.shutdown.complete", True)]

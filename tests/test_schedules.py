@@ -10,7 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.db import connections
+from django.db import DatabaseError, connections, transaction
 from django.test import override_settings
 
 from django_jobs import every, lifecycle, preview, queues, schedules, work_one
@@ -544,6 +544,29 @@ def test_two_edits_from_one_picture_raise_the_version_twice(performer: AnyPerfor
     one.save()
     other.save()
     assert (one.version, other.version, row().version) == (2, 3, 3)
+
+
+def test_an_edit_takes_nothing_back_of_what_has_fired_since_its_picture(
+    performer: AnyPerformer, frozen: FrozenClock
+) -> None:
+    minutely()
+    picture = row()
+    frozen.advance(seconds(185))
+    assert fire() == 1
+    picture.queue = "slow"
+    picture.save()
+    now = row()
+    assert (now.queue, now.last_at, now.skipped) == ("slow", minute(3), 2)
+    assert (picture.last_at, picture.skipped) == (minute(3), 2)
+
+
+def test_an_edit_of_a_schedule_that_is_gone_makes_none(performer: AnyPerformer) -> None:
+    minutely()
+    picture = row()
+    Schedule.objects.all().delete()
+    with pytest.raises(DatabaseError), transaction.atomic():
+        picture.save()
+    assert not Schedule.objects.exists()
 
 
 def test_a_schedule_that_is_made_or_switched_on_has_its_next_tick_at_once(

@@ -16,6 +16,9 @@ from django_jobs.models.fields import InstantField
 from django_jobs.performers import find_performer, registered
 from django_jobs.performers.scheduling import timing_of
 
+NOTED = frozenset({"last_at", "skipped"})
+"""Columns that only firing writes: a picture from before a tick must not take it back."""
+
 
 class Schedule(models.Model):
     """A cron line, or an interval, with a performer and arguments. `args` and `kwargs` are plain JSON.
@@ -109,7 +112,10 @@ class Schedule(models.Model):
         return self.name
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Write the row, to fire from its next time on. Raises ValueError for what no schedule can have."""
+        """Write the row, to fire from its next time on. Raises ValueError for what no schedule can have.
+
+        What firing notes in a row that is there already is left as it is, and read.
+        """
         using = kwargs.get("using") or router.db_for_write(type(self), instance=self)
         for name in ("starts", "ends"):
             field: Any = self._meta.get_field(name)
@@ -121,9 +127,12 @@ class Schedule(models.Model):
             setattr(self, name, value)
         if (fields := kwargs.get("update_fields")) is not None:
             kwargs["update_fields"] = {*fields, *changed}
+        elif not is_new:
+            own = {field.name for field in self._meta.concrete_fields if not field.primary_key} - NOTED
+            kwargs["update_fields"] = own - self.get_deferred_fields()
         super().save(*args, **kwargs)
         if not is_new:
-            self.refresh_from_db(using=using, fields=["version"])
+            self.refresh_from_db(using=using, fields=["version", *NOTED])
 
     def _first_tick(self, using: str) -> datetime | None:
         """Find the first tick from now on, by the database's clock; None where it doesn't fire."""
