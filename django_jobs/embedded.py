@@ -28,6 +28,7 @@ from django.db import connections
 from django_jobs import clock, signals
 from django_jobs.conf import settings
 from django_jobs.performers.modes import INLINE
+from django_jobs.wording import one_line
 from django_jobs.worker import fitness
 from django_jobs.worker.listener import check_way_to_listen
 from django_jobs.worker.plan import Plan, new_identity, read_concurrency, read_queues, with_default_caps
@@ -248,7 +249,7 @@ class _Worker:
         try:
             trouble = self._work()
         except ImproperlyConfigured as wrong:
-            trouble = f"{NOBODY}: {' '.join(str(wrong).split())}"
+            trouble = f"{NOBODY}: {one_line(wrong)}"
         except BaseException as broken:  # noqa: BLE001 - nobody else would hear of it
             trouble, error = f"the worker beside the server broke down: {broken!r}", broken
         finally:

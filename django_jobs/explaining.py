@@ -11,6 +11,7 @@ from typing import Any, assert_never
 from django_jobs.durations import words
 from django_jobs.records import WorkerSeen
 from django_jobs.states import State
+from django_jobs.wording import one_line
 
 BEAT_BOUND = 30.0
 """Seconds since its last beat after which a worker no longer counts: three beats."""
@@ -116,8 +117,8 @@ def _of_time(job: JobSeen) -> str:
 
 def _of_pause(job: JobSeen) -> Iterator[str]:
     if job.pause is not None:
-        by = f" by {_one_line(job.pause.by)}" if job.pause.by else ""
-        why = f": {_one_line(job.pause.reason)}" if job.pause.reason else ""
+        by = f" by {one_line(job.pause.by)}" if job.pause.by else ""
+        why = f": {one_line(job.pause.reason)}" if job.pause.reason else ""
         since = words((job.now - job.pause.since).total_seconds())
         yield f'Queue {job.queue} has been paused for {since}{by}{why}. It goes on with queues["{job.queue}"].resume().'
 
@@ -236,12 +237,8 @@ def _because(job: JobSeen) -> str:
 def _reason(job: JobSeen) -> str:
     """Give the newest reason in one line, with the name of its exception."""
     kind = str(job.error.get("exception", "")).rpartition(".")[2]
-    reason = _one_line(str(job.error.get("reason", "")))
+    reason = one_line(job.error.get("reason", ""))
     return ": ".join(filter(None, (kind, reason)))
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _ago(job: JobSeen, instant: datetime | None) -> str:

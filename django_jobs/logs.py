@@ -17,6 +17,7 @@ from django_jobs.outcomes import Released, Snoozed
 from django_jobs.records import Claim, Failure
 from django_jobs.states import State
 from django_jobs.transitions import Change, End
+from django_jobs.wording import few, one_line
 
 job_log = logging.getLogger("django_jobs.job")
 worker_log = logging.getLogger("django_jobs.worker")
@@ -169,7 +170,7 @@ def _on_again(end: End, who: str) -> None:
     after = "now" if change.delay is None else f"in {change.delay.total_seconds():g}s"
     match outcome:
         case Snoozed(reason=reason):
-            why = _one_line(reason) or "no reason given"
+            why = one_line(reason) or "no reason given"
             extra = _ended_extra("job.snoozed", end)
             _say(logging.INFO, "↻ %s snoozed, again %s: %s", who, after, why, extra=extra)
         case Released():
@@ -190,8 +191,7 @@ def _on_lost(*, claim: Claim, **_: Any) -> None:
 
 
 def _on_reclaimed(*, changes: list[Change], let_go: list[int], because: str, **_: Any) -> None:
-    some = ", ".join(f"#{change.lease.id}" for change in changes[:10])
-    ids = f"{some} …" if len(changes) > 10 else some or "none"
+    ids = few([change.lease.id for change in changes]) or "none"
     message = "reclaimed %s (%s), let go of %d cancelled: %s"
     worker_log.warning(message, _jobs(len(changes)), ids, len(let_go), because, extra={"event": "jobs.reclaimed"})
     for change in changes:
@@ -209,8 +209,7 @@ def _on_pruned(*, count: int, **_: Any) -> None:
 
 
 def _on_schedule_fired(*, name: str, job_ids: tuple[int, ...], skipped: int, **_: Any) -> None:
-    some = ", ".join(f"#{job_id}" for job_id in job_ids[:10])
-    ids = f"{some} …" if len(job_ids) > 10 else some or "no job"
+    ids = few(job_ids) or "no job"
     extra = {"event": "schedule.fired", "schedule": name}
     if skipped:
         message = "schedule %s: %s, and %s skipped"
@@ -221,7 +220,7 @@ def _on_schedule_fired(*, name: str, job_ids: tuple[int, ...], skipped: int, **_
 
 
 def _on_queue_paused(*, queue: str, by: str, reason: str, **_: Any) -> None:
-    said = ": ".join(filter(None, (_one_line(by), _one_line(reason))))
+    said = ": ".join(filter(None, (one_line(by), one_line(reason))))
     extra = {"event": "queue.paused", "queue": queue}
     worker_log.warning("queue %s is paused%s", queue, f" ({said})" if said else "", extra=extra)
 
@@ -277,13 +276,8 @@ def _why(change: Change) -> str:
         case Failure(kind="result"):
             return "its result can't be stored; its errors say why"
         case Failure(reason=reason, exception=path):
-            words = dict.fromkeys((path.rpartition(".")[2], _one_line(reason)))
+            words = dict.fromkeys((path.rpartition(".")[2], one_line(reason)))
             return ": ".join(filter(None, words)) or "no reason given"
-
-
-def _one_line(text: str) -> str:
-    """Keep a text from looking like lines of its own."""
-    return " ".join(text.split())
 
 
 def _traced(change: Change) -> JobFailed | None:

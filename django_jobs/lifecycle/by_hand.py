@@ -25,10 +25,11 @@ from django_jobs.exceptions import (
 from django_jobs.lifecycle.batches import savepoint
 from django_jobs.lifecycle.chores import CHUNK
 from django_jobs.lifecycle.keys import clear
-from django_jobs.lifecycle.waking import wake
+from django_jobs.lifecycle.waking import after_commit, wake
 from django_jobs.records import Moved, Places
 from django_jobs.states import State
 from django_jobs.stores import store_for
+from django_jobs.wording import few
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -101,8 +102,8 @@ def reschedule_one(job_id: int, places: Places, *, using: str | None = None) -> 
 
 def _wake_after_commit(ids: list[int], *, using: str | None) -> None:
     connection = connections[using or settings().database]
-    if ids and (connection.in_atomic_block or connection.get_autocommit()):
-        connection.on_commit(lambda: wake(connection, store_for(connection.alias).queues(connection, ids)), robust=True)
+    if ids:
+        after_commit(connection, lambda: wake(connection, store_for(connection.alias).queues(connection, ids)))
 
 
 def delete(ids: Iterable[int], *, using: str | None = None) -> list[int]:
@@ -112,7 +113,7 @@ def delete(ids: Iterable[int], *, using: str | None = None) -> list[int]:
         lambda connection, chunk: store_for(connection.alias).delete(connection, chunk), wanted, using=using
     )
     if skipped := sorted(set(wanted) - set(gone)):
-        message = f"{len(skipped)} jobs were not deleted since they are held or gone: {_few(skipped)}"
+        message = f"{len(skipped)} jobs were not deleted since they are held or gone: {few(skipped)}"
         signals.tell(signals.odd, None, message=message, exception=None, level=logging.WARNING)
     return gone
 
@@ -209,8 +210,3 @@ def ahead(job_id: int, *, queue: str, priority: int, run_at: datetime, limit: in
     return store_for(connection.alias).ahead(
         connection, job_id, queue=queue, priority=priority, run_at=run_at, limit=limit
     )
-
-
-def _few(ids: list[int]) -> str:
-    shown = ", ".join(f"#{job_id}" for job_id in ids[:10])
-    return f"{shown} …" if len(ids) > 10 else shown

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from django_jobs import signals, transitions
 from django_jobs.exceptions import DuplicateJob, KeyContended
+from django_jobs.lifecycle.waking import after_commit
 from django_jobs.records import Inserted, Key, Lease, NewJob
 from django_jobs.states import State
 from django_jobs.stores import store_for
@@ -148,8 +149,8 @@ def _expired(connection: BaseDatabaseWrapper, keys: Sequence[str], *, waiting: b
 
 
 def _tell_expired(connection: BaseDatabaseWrapper, ids: Collection[int]) -> int:
-    if ids and (connection.in_atomic_block or connection.get_autocommit()):
-        connection.on_commit(lambda: signals.tell(signals.jobs_expired, None, ids=tuple(sorted(ids))), robust=True)
+    if ids:
+        after_commit(connection, lambda: signals.tell(signals.jobs_expired, None, ids=tuple(sorted(ids))))
     return len(ids)
 
 

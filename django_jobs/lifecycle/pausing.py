@@ -12,12 +12,10 @@ from django.db import connections
 
 from django_jobs import signals
 from django_jobs.conf import settings
-from django_jobs.lifecycle.waking import wake
+from django_jobs.lifecycle.waking import after_commit, wake
 from django_jobs.stores import store_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from django.db.backends.base.base import BaseDatabaseWrapper
 
 
@@ -26,7 +24,7 @@ def pause(queue: str, *, by: str = "", reason: str = "", using: str | None = Non
     connection = connections[using or settings().database]
     is_new = store_for(connection.alias).pause(connection, queue, by=by, reason=reason)
     if is_new:
-        _after_commit(connection, lambda: signals.tell(signals.queue_paused, None, queue=queue, by=by, reason=reason))
+        after_commit(connection, lambda: signals.tell(signals.queue_paused, None, queue=queue, by=by, reason=reason))
     return is_new
 
 
@@ -35,16 +33,10 @@ def resume(queue: str, *, using: str | None = None) -> bool:
     connection = connections[using or settings().database]
     was_paused = store_for(connection.alias).resume(connection, queue)
     if was_paused:
-        _after_commit(connection, lambda: _tell_of_resumed(connection, queue))
+        after_commit(connection, lambda: _tell_of_resumed(connection, queue))
     return was_paused
 
 
 def _tell_of_resumed(connection: BaseDatabaseWrapper, queue: str) -> None:
     wake(connection, [queue])
     signals.tell(signals.queue_resumed, None, queue=queue)
-
-
-def _after_commit(connection: BaseDatabaseWrapper, do: Callable[[], None]) -> None:
-    """Under manual transactions nobody is told, as of jobs: a poll finds what is due."""
-    if connection.in_atomic_block or connection.get_autocommit():
-        connection.on_commit(do, robust=True)

@@ -16,9 +16,11 @@ from django_jobs import signals, transitions
 from django_jobs.exceptions import LeaseLost
 from django_jobs.lifecycle.chores import CHUNK
 from django_jobs.lifecycle.running import new_token
+from django_jobs.lifecycle.waking import after_commit
 from django_jobs.records import DeadRow, Failure, Lease, NewJob, TakenRow
 from django_jobs.states import State
 from django_jobs.stores import pushed, store_for
+from django_jobs.wording import few, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,8 +38,7 @@ def take(queue: str, *, lease: timedelta, consumer: str, using: str) -> TakenRow
     connection, store = connections[using], store_for(using)
     back = pushed.bring_back(store, connection, queue, limit=CHUNK)
     if lapsed := sorted(row_id for row_id, state in back.items() if state is State.READY):
-        ids = ", ".join(f"#{row_id}" for row_id in lapsed[:10]) + (" …" if len(lapsed) > 10 else "")
-        message = f"taken back from consumers of {queue} that let the lease run out: {ids}"
+        message = f"taken back from consumers of {queue} that let the lease run out: {few(lapsed)}"
         _tell_after_commit(connection, logging.WARNING, message)
     return pushed.take(store, connection, queue, token=new_token(), lease=lease, consumer=consumer)
 
@@ -67,7 +68,7 @@ def put_back(row: TakenRow, *, failure: Failure, delay: timedelta, max_attempts:
         store.let_go(connection, [lease])
         raise _lost(lease, "put back")
     if state is State.FAILED:
-        why = " ".join(failure.reason.split()) or "no reason given"
+        why = one_line(failure.reason) or "no reason given"
         message = f"row {lease.id} pushed to {row.queue} is dead after attempt {row.attempts}: {why}"
         _tell_after_commit(connection, logging.ERROR, message)
     return state
@@ -108,7 +109,5 @@ def _tell_after_commit(connection: BaseDatabaseWrapper, level: int, message: str
     def tell() -> None:
         signals.tell(signals.odd, None, message=message, exception=None, level=level)
 
-    if connection.in_atomic_block or connection.get_autocommit():
-        connection.on_commit(tell, robust=True)
-    else:
+    if not after_commit(connection, tell):
         tell()

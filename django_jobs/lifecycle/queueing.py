@@ -11,7 +11,7 @@ from django.db import connections, transaction
 
 from django_jobs import signals
 from django_jobs.lifecycle.keys import insert_keyed
-from django_jobs.lifecycle.waking import Woken, wake, woken_by_next_commit
+from django_jobs.lifecycle.waking import Woken, after_commit, wake, woken_by_next_commit
 from django_jobs.records import Inserted, NewJob, Queued
 from django_jobs.stores import store_for
 
@@ -126,10 +126,8 @@ def _that_gives_way(job: NewJob) -> NewJob:
 
 def _after_commit(connection: BaseDatabaseWrapper, ids: Sequence[int], jobs: Sequence[NewJob]) -> None:
     """Have the commit wake workers and tell. Under manual transactions nobody is told: the poll finds the rows."""
-    if connection.in_atomic_block or connection.get_autocommit():
-        woken = woken_by_next_commit(connection) if connection.in_atomic_block else Woken()
-        # Not a partial: Django asks a hook that failed for its qualified name, and would raise in the caller's request.
-        connection.on_commit(lambda: _announce(connection, ids, jobs, woken), robust=True)
+    woken = woken_by_next_commit(connection) if connection.in_atomic_block else Woken()
+    after_commit(connection, lambda: _announce(connection, ids, jobs, woken))
 
 
 def _announce(connection: BaseDatabaseWrapper, ids: Sequence[int], jobs: Sequence[NewJob], woken: Woken) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -16,6 +16,18 @@ if TYPE_CHECKING:
 
 SILENCE = 0.01
 """Seconds in which a process doesn't notify a queue twice; every wake is followed by a second claim after that time."""
+
+
+def after_commit(connection: BaseDatabaseWrapper, do: Callable[[], None]) -> bool:
+    """Have something done after the commit; a failure of it is logged, and no caller's request raises it.
+
+    False under manual transactions: nobody knows when they commit. `do` is no partial: Django asks a hook that failed
+    for its qualified name.
+    """
+    if not (connection.in_atomic_block or connection.get_autocommit()):
+        return False
+    connection.on_commit(do, robust=True)
+    return True
 
 
 @dataclass(slots=True)

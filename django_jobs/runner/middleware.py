@@ -20,6 +20,7 @@ from django.utils.module_loading import import_string
 from django_jobs.conf import settings
 from django_jobs.context import Attempt
 from django_jobs.runner.call import Call
+from django_jobs.wording import one_line
 
 Around: TypeAlias = Callable[[Attempt], Any]
 """Takes the attempt, and gives the body's value, or the coroutine of an async one."""
@@ -126,7 +127,7 @@ def _factory(path: str) -> Callable[[Around], Any]:
     try:
         factory = import_string(path)
     except Exception as error:
-        raise _Unusable(f"it can't be imported: {_one_line(error)}") from error
+        raise _Unusable(f"it can't be imported: {one_line(error)}") from error
     if not callable(factory):
         raise _Unusable("give the path of a function of call_next, or of a class")
     if not getattr(factory, "sync_capable", True) and not getattr(factory, "async_capable", False):
@@ -140,7 +141,7 @@ def _wrapped(factory: Callable[[Around], Any], call_next: Around, *, is_async: b
     except MiddlewareNotUsed:
         return call_next
     except Exception as error:
-        raise _Unusable(f"it failed: {type(error).__name__}: {_one_line(error)}") from error
+        raise _Unusable(f"it failed: {type(error).__name__}: {one_line(error)}") from error
     if inspect.iscoroutine(made):
         made.close()
         raise _Unusable("it is async itself; let a plain function give an async one")
@@ -155,7 +156,3 @@ _WRONG_COLOUR = {
     False: "it gave an async function for sync jobs; give a plain one, or say async_only_middleware",
     True: "it gave a plain function for async jobs; give an async one, or say sync_only_middleware",
 }
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())

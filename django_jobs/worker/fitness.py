@@ -11,6 +11,7 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from django_jobs import lifecycle, performers, signals
 from django_jobs.conf import settings
+from django_jobs.wording import one_line
 from django_jobs.worker.link import Link
 from django_jobs.worker.plan import Plan, unserved
 
@@ -30,14 +31,14 @@ def refusal(plan: Plan) -> str | None:
             is_behind = bool(executor.migration_plan(targets))
             refused = None if is_behind else lifecycle.refused(connection)
     except (DatabaseError, ImproperlyConfigured, ConnectionDoesNotExist) as error:
-        return f"the database {plan.alias!r} can't be used: {_one_line(error)}"
+        return f"the database {plan.alias!r} can't be used: {one_line(error) or repr(error)}"
     finally:
         link.close()
     if is_behind:
         return f"tables are missing or behind; run: python manage.py migrate django_jobs --database {plan.alias}"
     if refused is not None:
         name, why = refused
-        return f"the database {plan.alias!r} won't take our statement {name}: {_one_line(why)}"
+        return f"the database {plan.alias!r} won't take our statement {name}: {one_line(why)}"
     return None
 
 
@@ -50,7 +51,3 @@ def warn_of_unserved(plan: Plan, *, who: str) -> None:
             names = "; ".join(f"{queue} ({', '.join(jobs)})" for queue, jobs in found.items())
             message = f"jobs wait under queues that {why}: {names}"
             signals.tell(signals.odd, None, message=message, exception=None, level=logging.WARNING)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -10,6 +10,7 @@ import logging
 import random
 
 from django_jobs import clock, signals
+from django_jobs.wording import one_line
 from django_jobs.worker.link import is_away
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
@@ -54,7 +55,8 @@ class Setbacks:
             self._away_since, self._tell_at = now, now
         if now >= self._tell_at:
             self._tell_at = now + TELL_INTERVAL
-            message = f"{self._name}: the database can't be used just now, trying again: {_one_line(error)}"
+            why = one_line(error) or repr(error)
+            message = f"{self._name}: the database can't be used just now, trying again: {why}"
             signals.tell(signals.odd, None, message=message, exception=None, level=logging.WARNING)
         pause = pause_while_away(self.failures, now - self._away_since)
         return pause * random.uniform(0.8, 1.2)  # noqa: S311 - spreads clients, no secret
@@ -68,7 +70,3 @@ class Setbacks:
         message = f"{self._name}: the database is back after {clock.monotonic() - since:.1f} s"
         signals.tell(signals.odd, None, message=message, exception=None, level=logging.INFO)
         return True
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or repr(error)

@@ -13,6 +13,7 @@ from django.db import DatabaseError
 
 from django_jobs.cli import scheduling
 from django_jobs.cli.subs import RUN, as_json, declare
+from django_jobs.wording import one_line
 
 SUBS = (*scheduling.SUBS,)
 
@@ -40,7 +41,7 @@ class Command(BaseCommand):
         except ImproperlyConfigured as error:
             raise CommandError(str(error), returncode=CANNOT) from error
         except DatabaseError as error:
-            message = f"the database can't be asked: {' '.join(str(error).split())}; is `manage.py migrate` done?"
+            message = f"the database can't be asked: {one_line(error)}; is `manage.py migrate` done?"
             raise CommandError(message, returncode=CANNOT) from error
         self.stdout.write(as_json(answer.data) if options["json"] else "\n".join(answer.lines))
         if answer.code:
